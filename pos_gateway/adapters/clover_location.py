@@ -10,15 +10,7 @@ from typing import Any
 from pos_gateway.adapters import location
 from pos_gateway.adapters.clover_api import listed, url
 from pos_gateway.adapters.hours import DAYS, Hours
-from pos_gateway.adapters.location import (
-    SECONDS,
-    LocationState,
-    ad_hoc,
-    asked,
-    found_in,
-    look,
-    without_zone,
-)
+from pos_gateway.adapters.location import SECONDS, LocationState, advice, asked, found_in, look
 from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Outcome
@@ -40,7 +32,7 @@ def described(merchant: Merchant, send: Send) -> list[str]:
         return [properties]
     unknown = [hours] if isinstance(hours, str) else []
     state = _state(properties, None if isinstance(hours, str) else hours)
-    return [*state.words(), *ad_hoc(merchant), *without_zone(merchant), *unknown]
+    return [*state.words(), *advice(merchant, found_in(properties).get("timezone")), *unknown]
 
 
 def _looks(merchant: Merchant) -> list[Request]:

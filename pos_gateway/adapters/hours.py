@@ -46,6 +46,14 @@ class Hours:
         ) or any(closes <= opens and at <= closes for opens, closes in self.week[day - 1])
 
 
+def zone_of(name: Any) -> ZoneInfo | None:
+    """The time zone of an IANA name; None: not given, or not known here."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, TypeError, AttributeError, LookupError, OSError):
+        return None
+
+
 def local(when: datetime, zone: ZoneInfo) -> datetime:
     """The time by the clock of a zone; at the calendar's end by the given one."""
     try:

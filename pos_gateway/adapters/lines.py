@@ -8,10 +8,9 @@ tip is not part of it.
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from zoneinfo import ZoneInfo
 
 from pos_gateway.adapters.adapted import Words, texts, words
-from pos_gateway.adapters.hours import local
+from pos_gateway.adapters.hours import local, zone_of
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.protocol import Limits
 from pos_gateway.adapters.rejection import Refused, Rejection, rejected
@@ -188,7 +187,7 @@ def time_words(order: Order, merchant: Merchant) -> list[Words]:
     at = order.scheduled_for
     if at is None:
         return prep_words(order)
-    zone = _zone(merchant)
+    zone = zone_of(merchant.pos.get("time_zone"))
     said = f"{local(at, zone):%Y-%m-%d %H:%M}" if zone else f"{at:%Y-%m-%d %H:%M %z}"
     return [Words("scheduled_for", f"for {said}"), *prep_words(order)]
 
@@ -196,17 +195,9 @@ def time_words(order: Order, merchant: Merchant) -> list[Words]:
 def time_problems(merchant: Merchant) -> list[FieldError]:
     """The error in the merchant's ``pos.time_zone``, if any."""
     name = merchant.pos.get("time_zone")
-    if name is None or _zone(merchant):
+    if name is None or zone_of(name):
         return []
     return [FieldError("pos.time_zone", f"must be {TIME_ZONE.meaning}", name)]
-
-
-def _zone(merchant: Merchant) -> ZoneInfo | None:
-    """The merchant's time zone; None: not given, or not known here."""
-    try:
-        return ZoneInfo(merchant.pos.get("time_zone", ""))
-    except (ValueError, LookupError, OSError):
-        return None
 
 
 def prep_words(order: Order) -> list[Words]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
+from zoneinfo import ZoneInfo
 
 from pos_gateway.adapters import lines
-from pos_gateway.adapters.hours import Hours
+from pos_gateway.adapters.hours import Hours, zone_of
 from pos_gateway.adapters.pos_fields import PosField
 from pos_gateway.adapters.rejection import Rejection
 from pos_gateway.adapters.replies import is_absent, json_object, replied_at
@@ -76,17 +77,21 @@ def closed(order: Order, merchant: Merchant, looked: Callable[[], LocationState]
     return None if reason is None else Outcome(Kind.REJECTED, reason)
 
 
-def ad_hoc(merchant: Merchant) -> Iterator[str]:
-    """What an operator should know of a merchant whose items are all ad hoc."""
+def advice(merchant: Merchant, zone: Any) -> Iterator[str]:
+    """What an operator should know of a merchant's items, and of times in notes; ``zone`` is the POS's time zone."""
     if not merchant.catalog:
         yield "no catalog: a kitchen's printers may not route its items"
-
-
-def without_zone(merchant: Merchant) -> Iterator[str]:
-    """What an operator should know of a merchant whose tickets have times in notes."""
     is_noted = "scheduled_as" in merchant.pos or merchant.pos.get("dine_in_as") == "IN_STORE"
+    ours, theirs = zone_of(merchant.pos.get("time_zone")), zone_of(zone)
     if is_noted and "time_zone" not in merchant.pos:
         yield "no pos.time_zone: times in notes have the backend's offset, UTC's say"
+    # A zone has several names, as US/Eastern.
+    elif ours and theirs and any(_at(ours, each) != _at(theirs, each) for each in (1, 7)):
+        yield f"pos.time_zone is {ours}, and the POS's is {theirs}: which one is right?"
+
+
+def _at(zone: ZoneInfo, month: int) -> datetime:
+    return datetime(2026, month, 1, tzinfo=zone)
 
 
 class LocationProblem(Exception):

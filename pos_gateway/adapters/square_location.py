@@ -13,11 +13,10 @@ from pos_gateway.adapters.location import (
     SECONDS,
     LocationProblem,
     LocationState,
-    ad_hoc,
+    advice,
     asked,
     found_in,
     look,
-    without_zone,
 )
 from pos_gateway.adapters.signatures import inside
 from pos_gateway.adapters.square_api import asking
@@ -49,10 +48,11 @@ def described(merchant: Merchant, send: Send) -> list[str]:
     reply = asked(where, send, named)
     if isinstance(reply, str):
         return [reply]
-    if inside(found_in(reply), "location").get("status") == "INACTIVE":
+    found = inside(found_in(reply), "location")
+    if found.get("status") == "INACTIVE":
         raise LocationProblem("the location is INACTIVE at Square", f"is {named} right?")
     unknown = [] if isinstance(granted, list) else ["its scopes are unknown"]
-    return [*_state(reply).words(), *unknown, *ad_hoc(merchant), *without_zone(merchant)]
+    return [*_state(reply).words(), *unknown, *advice(merchant, found.get("timezone"))]
 
 
 def _where(merchant: Merchant) -> Request:

@@ -167,13 +167,18 @@ def test_a_merchant_whose_items_are_all_ad_hoc_is_told(make: Callable[[], Vendor
     ("make", "pos"),
     [(a_square, {"dine_in_as": "IN_STORE"}), (a_clover, {"scheduled_as": "NOTE"})],
 )
-def test_a_merchant_whose_tickets_have_times_in_the_backends_zone_is_told(
+def test_a_merchant_whose_tickets_have_times_in_another_zone_is_told(
     make: Callable[[], Vendor], pos: dict[str, str]
 ) -> None:
     missing = "no pos.time_zone: times in notes have the backend's offset, UTC's say"
     assert missing in make().said(**pos)
     assert missing not in make().said(**pos, time_zone="America/New_York")
     assert missing not in make().said()
+    other = "pos.time_zone is Europe/Paris, and the POS's is America/New_York: which one is right?"
+    assert other in make().said(**pos, time_zone="Europe/Paris")
+    assert "which one" not in make().said(**pos, time_zone="America/Detroit"), (
+        "its clock is the same"
+    )
 
 
 @pytest.mark.parametrize("name", ["square", "clover"])
