@@ -378,7 +378,7 @@ pos_polls = Table(
     Column("due_at", Double, nullable=False),
     # Until when the POS has listed changes, by the POS's clock.
     Column("since", Double),
-    # Failed polls since the last success that was not behind.
+    # Failed polls since the last success up to the present.
     Column("failures", Integer, nullable=False),
 )
 

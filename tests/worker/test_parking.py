@@ -96,6 +96,43 @@ def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(l
     assert lab.merchants.summary()["requests"] == 300
 
 
+def test_a_worker_that_dies_with_orders_out_of_a_bundle_loses_and_doubles_none(
+    lab: Lab, rabbitmq: RabbitMQ
+) -> None:
+    """The whole bundle is delivered again: after a lost connection, and after a crash."""
+    lab.open_merchants("m", max_concurrency=4)
+    lab.merchants.profile("m", {"kind": "hang"})
+    orders = orders_of("m", 20)
+    lab.publish_bundle("m", orders)
+    with lab.worker() as worker:
+        lab.merchants.wait_until(merchant_id="m", in_flight=4)
+        rabbitmq.drop_connections()
+        lab.wait_until_queued("orders", 0)
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0}, release=True)
+    with lab.worker():
+        everything_ended_once(lab, [order["order_id"] for order in orders])
+
+
+def test_a_worker_that_stops_leaves_the_orders_out_of_a_bundle_that_have_not_started(
+    lab: Lab,
+) -> None:
+    lab.open_merchants("m", max_concurrency=1)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0.5})
+    orders = [order["order_id"] for order in orders_of("m", 20)]
+    lab.publish_bundle("m", orders_of("m", 20))
+    with lab.worker() as worker:
+        ended = {event["order_id"] for event in lab.events(2)}
+        assert worker.stop() == 0
+    left = len(orders) - lab.merchants.summary()["requests"]
+    assert 0 < left <= len(orders) - len(ended)
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0})
+    with lab.worker():
+        lab.events_until_all_ended(order for order in orders if order not in ended)
+    assert lab.merchants.summary()["requests"] == len(orders)
+
+
 def test_a_bundle_is_unparked_to_its_orders_queue(lab: Lab) -> None:
     lab.open_merchants("m")
     lab.merchants.profile("m", {"kind": "accept", "latency": 0})
