@@ -99,7 +99,7 @@ def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(l
 def test_a_worker_that_dies_with_orders_out_of_a_bundle_loses_and_doubles_none(
     lab: Lab, rabbitmq: RabbitMQ
 ) -> None:
-    """The whole bundle is delivered again: after a lost connection, and after a crash."""
+    """They are delivered again: after a lost connection, and after a crash."""
     lab.open_merchants("m", max_concurrency=4)
     lab.merchants.profile("m", {"kind": "hang"})
     orders = orders_of("m", 20)
