@@ -97,7 +97,7 @@ class PaperCluster:
             paused = each["metadata"].get("annotations", {}).get(_PAUSED)
             if paused is not None:
                 target["replicas"] = int(paused)
-            elif target["replicas"] or kind == "ScaledObject":  # an HPA leaves none alone
+            elif target["replicas"]:  # none stay none: KEDA knows the queue from workers alone
                 target["replicas"] = min(max(target["replicas"], low), high)
 
 

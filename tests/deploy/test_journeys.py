@@ -112,15 +112,20 @@ def test_a_deployment_replaced_by_a_rollout_follows_no_release() -> None:
     assert cluster.live["Deployment", "pos-gateway"]["spec"]["paused"] is False
 
 
-def test_a_restore_stops_whatever_reads_the_database_and_starts_it_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stable", ["base", "overlays/production"])
+def test_a_restore_stops_whatever_reads_the_database_and_starts_it_again(
+    stable: str, tmp_path: Path
+) -> None:
     cluster = PaperCluster()
     cluster.apply(render_with("components/server", tmp_path))
+    cluster.apply(render(stable))
     cluster.do("kubectl scale deployment/pos-gateway --replicas=7")
     page = (ROOT / "docs" / "backup.md").read_text()
     for begins, stopped in (("1. **Stop**", True), ("6. **Start**", False)):
         text = page[page.index(f"\n{begins}") :].split("\n\n2. ")[0].split("\n\n7. ")[0]
         for line in re.findall(r"kubectl [^\n`]*", text):
             cluster.do(line)
+        cluster.do("kubectl rollout status deployment/pos-gateway")  # an autoscaler acts before it
         running = {
             name: each["spec"]["replicas"]
             for (kind, name), each in cluster.live.items()

@@ -114,13 +114,8 @@ def check_kubectl(words: list[str]) -> None:
             assert name in of_kind("ScaledObject", render("overlays/production"))
         case ["apply", "edit-last-applied", deployment]:
             assert deployment.removeprefix("deployment/") in DEPLOYMENTS
-        case ["annotate", "scaledobject", name, _] | [
-            "annotate",
-            "scaledobject",
-            name,
-            "--overwrite",
-            _,
-        ]:
+        case ["annotate", "scaledobject", name, *options, _]:
+            assert options in ([], ["--overwrite"])
             assert name in of_kind("ScaledObject", render("overlays/production"))
         case ["patch", "scaledobject", name, "--type=merge", patch]:
             scaled = of_kind("ScaledObject", render("overlays/production"))[name]["spec"]
