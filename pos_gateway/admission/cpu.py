@@ -7,8 +7,8 @@ within the part of the CPU that leaves time for reading. Merchants that keep up 
 of many quick orders stay in the queue, where no rule sees the backlog.
 
 Whether merchants that keep up have orders is unknown while messages lie unread. Slow merchants therefore also yield to
-the reader while the reader is behind. A standing queue is detected as by CoDel (RFC 8289): the reader has not caught
-up for an interval.
+the reader while the reader is behind, and a merchant behind before does not count as keeping up. A standing queue is
+detected as by CoDel (RFC 8289): the reader has not caught up for an interval.
 """
 
 from dataclasses import dataclass
@@ -72,10 +72,12 @@ class Cpu:
         #: Starts in this turn of merchants that keep up, and the turns of slow merchants and of orders without a slot.
         self._starts = 0
         self._others, self._without_slot = Turns(), Turns()
-        #: Whether the reader used up its part of this turn, when last it did not, and when the reader was behind.
+        #: Whether the reader used up its part of this turn, when last it did not, and when last the reader was behind,
+        #: and was not.
         self._reads_on = False
         self._caught_up = 0.0
         self._was_behind = -inf
+        self._was_ahead = 0.0
         #: Orders without a slot that were recorded, less returned orders, and when more may return without a record.
         self._recorded = 0
         self._expired_at = 0.0
@@ -87,6 +89,8 @@ class Cpu:
             self._caught_up = self._now
         elif self._now - self._caught_up >= INTERVAL:
             self._was_behind = self._now
+        if not self.is_behind:
+            self._was_ahead = self._now
         self._reads_on = False
         if passed > 0:
             self._busy += min(1.0, passed / AVERAGED) * (busy / passed - self._busy)
@@ -104,6 +108,11 @@ class Cpu:
     def is_behind(self) -> bool:
         """Whether messages lay unread for a while, and slow merchants yield to the reader."""
         return self._now - self._was_behind < SCARCE_FOR
+
+    @property
+    def unread_for(self) -> float:
+        """Seconds for which the reader has been behind; 0: the reader is not behind."""
+        return self._now - self._was_ahead
 
     @property
     def is_contended(self) -> bool:

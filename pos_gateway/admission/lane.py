@@ -26,8 +26,8 @@ Ticket = TypeVar("Ticket")
 QUIET = 60.0
 #: Seconds for which a merchant is shown after an unsent order: the retry comes within 60.
 UNSENT = 120.0
-#: Seconds for which a merchant counts as behind, and the number of orders that counts as several.
-BEHIND_FOR, SEVERAL = 5.0, 3
+#: The number of orders that counts as several.
+SEVERAL = 3
 #: Assumed seconds of a call before the first answer.
 UNKNOWN_DURATION = 1.0
 #: Void entries of a queue, beyond twice the live entries, before a purge.
@@ -242,10 +242,6 @@ class Lane(Generic[Ticket]):
     def is_crowded(self) -> bool:
         """Whether several orders are here, and an order waits."""
         return self.waiting > 0 and self.waiting + self.usage.held >= SEVERAL
-
-    def was_behind(self, now: float) -> bool:
-        """Whether the merchant did not keep up with orders a short time ago."""
-        return now - self.behind_at < BEHIND_FOR
 
     @property
     def usual(self) -> float:

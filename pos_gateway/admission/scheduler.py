@@ -33,9 +33,9 @@ COSTLY = 4
 #: By chance a merchant who uses half of a share exceeds the share now and then, and the order need not
 #: stand behind backlogs (as a sparse flow's packet in FQ-CoDel, RFC 8290).
 LIGHT, LIGHT_WITH_BACKLOG = 1.0, 0.5
-#: Seconds with several orders here from which a merchant is behind: while CPU is scarce, a merchant that keeps up may
-#: have several orders at once, each waiting for a turn of the loop.
-BEHIND_AFTER = 1.5
+#: Seconds with several orders here from which a merchant is behind, and for which the merchant counts as behind. While
+#: CPU is scarce, a merchant that keeps up may have several orders at once, each waiting for a turn of the loop.
+BEHIND_AFTER, BEHIND_FOR = 1.5, 5.0
 
 
 class Scheduler(Generic[Ticket]):
@@ -105,7 +105,7 @@ class Scheduler(Generic[Ticket]):
         if has_parked or now - lane.crowded_since >= BEHIND_AFTER:
             lane.behind_at = now
         lane.is_light = part < 1
-        lane.yields = self._cpu.is_scarce and (GRADE * part >= 1 or lane.was_behind(now))
+        lane.yields = self._cpu.is_scarce and (GRADE * part >= 1 or self._was_behind(lane, now))
         lane.yields |= self._cpu.is_behind and lane.is_paced
         if lane.light_held and not lane.is_light:
             # The calls are not light either: no slots are kept free for them.
@@ -190,7 +190,7 @@ class Scheduler(Generic[Ticket]):
         if lane.yields:
             self._cpu.started()
             self._stranger_started = lane.latency.mean is None
-        elif lane.is_light and not lane.was_behind(now):
+        elif lane.is_light and not self._was_behind(lane, now):
             self._cpu.kept_up()
         if lane.queue is not None:  # the place was for this call: the merchant queues anew
             lane.queue.remove(lane)
@@ -257,6 +257,15 @@ class Scheduler(Generic[Ticket]):
     def _keeps_up(self, lane: Lane[Ticket]) -> bool:
         """Whether the merchant has no backlog, and no stranger queues, who would wait for the merchant."""
         return lane.waiting <= 1 and not self._strangers.size
+
+    def _was_behind(self, lane: Lane[Ticket], now: float) -> bool:
+        """Whether the merchant did not keep up with orders a short time ago.
+
+        Or before messages lay unread, unless most merchants with orders have parked orders: then the rest keep up.
+        """
+        is_known = self._parked.merchants > self.working
+        unread_for = 0.0 if is_known else self._cpu.unread_for
+        return now - unread_for - lane.behind_at < BEHIND_FOR
 
     def _need(self, now: float) -> float:
         """Slots left free by heavy merchants for light merchants, with a margin for chance."""

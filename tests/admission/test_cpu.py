@@ -18,10 +18,10 @@ from pos_gateway.admission.cpu import (
     SCARCE_FOR,
     Cpu,
 )
-from pos_gateway.admission.lane import BEHIND_FOR, Call
+from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parking import AHEAD
-from pos_gateway.admission.scheduler import BEHIND_AFTER
+from pos_gateway.admission.scheduler import BEHIND_AFTER, BEHIND_FOR
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
@@ -454,6 +454,48 @@ def test_starts_of_others_take_none_from_those_that_yield_to_the_reader() -> Non
     stage = a_reader_behind(starts=0)
     assert stage.offer("quick") == START
     assert stage.offer("slow") == START
+
+
+def test_one_met_while_messages_lay_unread_does_not_keep_up_before_they_are_read() -> None:
+    """Merchants that all have a backlog would else yield to one of them, whose next orders are not read yet."""
+    stage = Stage(limit=10, slots=200)
+    reads(stage.admission, INTERVAL)
+    stage.answer("quick", after=0.02)
+    for _ in range(3):
+        stage.admission.turned(TURN, TURN)  # caught up for a moment
+        stage.now += BEHIND_FOR
+        reads(stage.admission, BEHIND_FOR)
+        stage.answer("quick", after=0.02)
+    assert not stage.admission.cpu.is_scarce
+    stage.now += BEHIND_FOR
+    stage.admission.turned(0.0, SCARCE_FOR + TURN)  # the reader has caught up
+    stage.answer("quick", after=0.02)
+    stage.admission.turned(1.0, 1.0)
+    assert stage.admission.cpu.is_scarce
+
+
+def test_one_without_parked_orders_keeps_up_while_most_others_have_some() -> None:
+    stage = Stage(limit=10, slots=200)
+    reads(stage.admission, INTERVAL)
+    stage.answer("quick", after=0.02)
+    stage.now += BEHIND_FOR
+    reads(stage.admission, BEHIND_FOR)
+    for parked, is_known in (("other", False), ("third", True)):
+        stage.admission.parked_count.add(parked, 3, stage.now + 100)
+        stage.offer("fourth")  # has an order, and none parked
+        stage.answer("quick", after=0.02)
+        assert stage.admission.cpu.is_scarce is is_known
+
+
+def test_one_that_kept_up_before_messages_lay_unread_keeps_up() -> None:
+    stage = Stage(limit=10, slots=200)
+    stage.answer("quick", after=0.02)
+    stage.now += BEHIND_FOR
+    for _ in range(3):
+        reads(stage.admission, BEHIND_FOR)
+        stage.now += BEHIND_FOR
+    stage.answer("quick", after=0.02)
+    assert stage.admission.cpu.is_scarce
 
 
 def test_what_yields_to_the_reader_returns_as_fast_as_it_starts() -> None:

@@ -10,27 +10,30 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from kombu import Connection
 
 from loadtests.bench import __main__ as bench
-from loadtests.bench import slow_merchants
+from loadtests.bench import filling, slow_merchants
 from loadtests.bench.attacks.figures import Cost, Latency
 from loadtests.bench.attacks.plays import Load, SteadySize, steady
 from loadtests.bench.attacks.trial import Trial
 from loadtests.bench.candidate import WATCHED
 from loadtests.bench.limited import PERIOD, Quota
+from loadtests.bench.orders import place_many
 from loadtests.bench.servers import Servers
 from loadtests.bench.small_core import backlogs, cancelling, largest, measure
 from loadtests.bench.small_core.adversaries import ADVERSARIES
 from loadtests.bench.small_core.adversary import Adversary, Scene
 from loadtests.bench.small_core.core import CORES, Core
 from loadtests.bench.small_core.measure import SmallCore
+from loadtests.bench.small_core.publishing import Publishing
 from loadtests.bench.small_core.report import Played, line
 from loadtests.bench.small_core.share import Alone, share
 from loadtests.bench.small_core.trio import Seen, Trio
 from loadtests.bench.stages import CLAIMED, QUEUED, SENT, STAGES, WHOLE, Stage, stages
 from loadtests.bench.waiting import InvalidRunError, wait_until
 from loadtests.bench.world import World
-from pos_gateway.broker import wire
+from pos_gateway.broker import topology, wire
 from pos_gateway.domain.order import ITEMS, MODIFIERS, Order
 from pos_gateway.settings import Settings
 from testkit.patience import PATIENCE
@@ -119,7 +122,7 @@ class TestShare:
 
 class TestAdversaries:
     def test_each_is_named_once_and_has_merchants_of_its_own(self) -> None:
-        assert len({each.name for each in ADVERSARIES}) == len(ADVERSARIES) == 9
+        assert len({each.name for each in ADVERSARIES}) == len(ADVERSARIES) == 10
         for each in ADVERSARIES:
             spared = [name for name in each.attack.population.merchant_ids if "healthy" in name]
             assert len(spared) == 60
@@ -150,6 +153,22 @@ class TestAdversaries:
         wire.require_small(body, len(body))
 
 
+@pytest.mark.parametrize(("rate", "come"), [(1000.0, 3), (0.001, 1)])
+def test_orders_come_at_their_rate_until_the_block_is_over(
+    servers: Servers, rate: float, come: int
+) -> None:
+    filling.declare(servers.rabbitmq.url)
+    placed = place_many(["m1"] * 3)
+    with Connection(servers.rabbitmq.url) as connection:
+        topology.orders_queue(connection).purge()
+        with Publishing(servers.rabbitmq.url, placed, rate):
+            until = time.monotonic() + PATIENCE
+            assert wait_until(
+                lambda: filling.depth(connection, topology.orders_queue) == come, until
+            )
+    assert len(list(placed)) == 3 - come
+
+
 class TestSelection:
     def play(self, monkeypatch: pytest.MonkeyPatch, case: SmallCore, **how: Any) -> list[str]:
         """The scenes that are played, in their order."""
@@ -174,7 +193,7 @@ class TestSelection:
         assert self.play(monkeypatch, case, rounds=2, quick=False) == first + second
 
     def test_all_are_played_unless_some_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert len(self.play(monkeypatch, SmallCore(), rounds=1, quick=False)) == 27
+        assert len(self.play(monkeypatch, SmallCore(), rounds=1, quick=False)) == 30
         quick = self.play(monkeypatch, SmallCore(), rounds=1, quick=True)
         assert quick == [f"0.5 {each.name} False" for each in ADVERSARIES]
 

@@ -10,8 +10,9 @@ from celery import Celery
 from celery.concurrency.gevent import TaskPool
 
 from pos_gateway.admission.admission import Admission
-from pos_gateway.admission.lane import BEHIND_FOR, Call
+from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import QuotaTerms, Terms
+from pos_gateway.admission.scheduler import BEHIND_FOR
 from pos_gateway.attempt import gateway
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.worker import dispatcher as subject

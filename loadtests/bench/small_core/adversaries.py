@@ -6,6 +6,7 @@ from loadtests.bench.small_core import (
     cancelling,
     expiring,
     largest,
+    peak,
     replaying,
     returning,
 )
@@ -30,6 +31,13 @@ def _slow(name: str, merchants: int, seconds: float) -> Adversary:
 ADVERSARIES = (
     _slow("backlog", 100, 1.0),
     _slow("slower", 40, 2.5),
+    Adversary(
+        "peak",
+        f"{peak.MERCHANTS} at 20 ms, {peak.RATE} orders/s",
+        peak.MERCHANTS,
+        send=peak.come,
+        at_a_rate=True,
+    ),
     Adversary(
         "return",
         "300 that return at once, with 30 orders each",

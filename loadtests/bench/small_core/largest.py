@@ -5,18 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
 
-from kombu import Connection
-
-from loadtests.bench.candidate import WATCHED
-from loadtests.bench.filling import Confirms
 from loadtests.bench.orders import PlacedOrder, place
 from loadtests.bench.slow_merchants import OTHERS_GROUP
 from loadtests.bench.small_core.adversary import FIRST
+from loadtests.bench.small_core.publishing import Publishing
 from loadtests.bench.world import World
 from pos_gateway.broker import wire
 from pos_gateway.domain.order import ITEMS, MODIFIERS
 from pos_gateway.settings import Settings
-from testkit.background import Background
 
 MERCHANTS = 20
 #: Bytes of an order whose message is as long as a message may be, and orders a second.
@@ -47,22 +43,9 @@ def _written(order_id: str, merchant_id: str, item_notes: int, notes: int) -> by
 @contextmanager
 def sent(place: World) -> Iterator[None]:
     """Publish them at their rate."""
-    with _Publishing(place.broker_url):
+    orders = (
+        largest(f"order-{FIRST + number}", f"{OTHERS_GROUP}-{number % MERCHANTS}")
+        for number in count()
+    )
+    with Publishing(place.broker_url, orders, RATE):
         yield
-
-
-class _Publishing(Background):
-    """A thread of its own: eight messages a second."""
-
-    def __init__(self, broker_url: str) -> None:
-        super().__init__()
-        self._broker_url = broker_url
-
-    def _run(self) -> None:
-        with Connection(self._broker_url) as connection:
-            confirms = Confirms(connection)
-            for number in count():
-                order = largest(f"order-{FIRST + number}", f"{OTHERS_GROUP}-{number % MERCHANTS}")
-                confirms.publish(WATCHED.message(order))
-                if self._over.wait(1 / RATE):
-                    return

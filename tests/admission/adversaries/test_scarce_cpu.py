@@ -1,10 +1,12 @@
 """Each scene of a worker with a part of a core, in virtual time, and what happens without a rule."""
 
 import os
+from statistics import median
 
 import pytest
 
 from tests.admission.adversaries.scarce_cpu import (
+    ALIKE,
     AT_ONCE,
     CORES,
     EXPIRING,
@@ -13,7 +15,6 @@ from tests.admission.adversaries.scarce_cpu import (
     RULES,
     SCENES,
     SEEDS,
-    UNDISTURBED,
     Scene,
     gets_through,
 )
@@ -36,9 +37,11 @@ def test_hundreds_of_orders_that_come_at_once_delay_others_by_their_reading_alon
 
 
 def test_thousands_of_orders_that_expire_at_once_delay_no_others() -> None:
-    driver = EXPIRING.play()
-    assert milliseconds(driver) < UNDISTURBED + CORES[EXPIRING.cores][1]
-    assert driver.seen["others"].expired > 900
+    drivers = [
+        EXPIRING.play(seed) for seed in SEEDS
+    ]  # the number strays by a third from seed to seed
+    assert EXPIRING.broken(*drivers) == []
+    assert median(driver.seen["others"].expired for driver in drivers) > 850
 
 
 def test_hundreds_of_strangers_that_hang_delay_no_others_once_their_orders_are_parked() -> None:
@@ -47,6 +50,10 @@ def test_hundreds_of_strangers_that_hang_delay_no_others_once_their_orders_are_p
 
 def test_merchants_that_return_with_parked_orders_let_healthy_ones_keep_up() -> None:
     assert RETURNING.broken(RETURNING.play()) == []
+
+
+def test_no_order_is_parked_where_all_merchants_are_alike() -> None:
+    assert ALIKE.broken(ALIKE.play()) == []
 
 
 @pytest.mark.parametrize("rule", RULES if ALL else [*RULES][-1:])
