@@ -45,7 +45,7 @@ OWN = frozenset({"id", "line_id", "ref", "metadata"})
 #: Fields compared before yielding to other green threads, in a millisecond or so.
 YIELD_EVERY = 500
 _LETTERS = re.compile("[^a-z0-9]")
-#: Maximum fields that a reason names, and characters of a name.
+#: Maximum fields that a reason names, and characters of a name; of a longer name its beginning and end are compared.
 _NAMED, _NAME = 5, 60
 
 
@@ -137,7 +137,7 @@ def _unknown(part: Record, path: str) -> Iterator[tuple[str, Any]]:
 
 def _meaningful(part: Record, path: str) -> Iterator[tuple[str, Any]]:
     for name, value in _fields(part):
-        letters = _LETTERS.sub("", name[-_NAME:].lower())
+        letters = _LETTERS.sub("", (name[:_NAME] + name[_NAME:][-_NAME:]).lower())
         is_listed = letters in MEANINGFUL or letters.removesuffix("s") in MEANINGFUL
         if value and (is_listed or _WORDS.match(letters)):
             yield f"{path}{_shown(name)}", value

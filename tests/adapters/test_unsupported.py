@@ -89,6 +89,7 @@ def test_a_field_that_would_be_dropped_is_refused_by_name(
     [
         {"channel": "web", "backend": {"shard": 7}, "feedback_url": "https://x", "tax_id": "DE1"},
         {"internal_note": "vip", "privateComments": ["x"], "notification": "sms", "note_id": 7},
+        {f"internal_{'x' * 60}_note": "vip", f"private_{'x' * 200}_comment": "vip"},
         {"requested_at": "2026-11-28T19:00:00Z", "created_at": "2026-11-28T19:00:00Z"},
         {"taxes": [], "fees": None, "tax": 0, "delivery": {}, "fulfillment": {}},
         {"customer": {"name": "Ada", "id": 7, "email": "ada@example.com"}},
