@@ -52,7 +52,8 @@ OVERLAP = 300.0
 #: Most seconds by which the clock of a POS without ``Date`` in replies may be wrong.
 SKEW = 3600.0
 #: Most seconds of changes in a poll; each failure halves the time, five times at most, and further ones double the pause.
-LONGEST, _HALVINGS = 4 * 3600.0, 5
+#: Without a reply the first three double the pause, too: a POS that hangs holds a thread during each poll.
+LONGEST, _HALVINGS, _SILENT = 4 * 3600.0, 5, 3
 #: Most seconds until the next poll after failures, and after a success behind the present.
 MAX_WAIT, BEHIND = 1800.0, 10.0
 #: Seconds for which ``stop`` waits.
@@ -255,7 +256,7 @@ class Poller:
         window = window_of(due)
         asking.ask = self._caller.asking(merchant)
         problem: str | None = None
-        at_least, results = 0.0, set[CallbackResult]()
+        at_least, early, results = 0.0, 0, set[CallbackResult]()
         try:
             for page in adapter.changes(window, merchant, Send(asking)):
                 if isinstance(page, Outcome):
@@ -265,12 +266,12 @@ class Poller:
                 else:
                     results |= self._apply(page, due, merchant, adapter)
         except TransportError as error:
-            problem = error.code
+            problem, early = error.code, 0 if asking.has_replied else _SILENT
         if CallbackResult.BUSY in results:
             problem = "busy"  # workers write an order all the time
         if problem is not None:
             metrics.polls(adapter.name, "failed").inc()
-            failed = _failed(due, self._every, at_least)
+            failed = _failed(due, self._every, at_least, early)
             log.log(
                 logging.DEBUG if due.failures else logging.WARNING,
                 "poll.failed",
@@ -343,7 +344,7 @@ class _Asking:
         self._merchant_id, self._orders, self._stopping = merchant_id, orders, stopping
         self._end = end
         self._until = time.monotonic() + LIMIT
-        self._is_first = True
+        self._is_first, self.has_replied = True, False
         #: The POS's clock at the first reply (Unix time); None: unknown.
         self.said_at: float | None = None
 
@@ -375,6 +376,7 @@ class _Asking:
         finally:
             self.close()
         date = replied_at(reply) if is_first else None
+        self.has_replied = True
         self.said_at = self.said_at if date is None else date.timestamp()
         return reply
 
@@ -397,7 +399,7 @@ def listed_until(due: DuePoll, window: Window, said_at: float | None) -> float:
     return max(since, min(known, window.until.timestamp()) - OVERLAP)
 
 
-def _failed(due: DuePoll, every: float, at_least: float = 0.0) -> DonePoll:
-    doublings = min(max(0, due.failures - _HALVINGS), 10)
+def _failed(due: DuePoll, every: float, at_least: float = 0.0, early: int = 0) -> DonePoll:
+    doublings = max(min(due.failures, early), min(due.failures - _HALVINGS, 10))
     wait = max(at_least, min(every * 2.0**doublings, MAX_WAIT))
     return DonePoll(due.merchant_id, due.since, due.failures + 1, wait)

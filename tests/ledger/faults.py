@@ -1277,8 +1277,22 @@ FAULTS = [
     Fault(
         "failures that halve the time double no pause",
         POLLER,
-        "max(0, due.failures - _HALVINGS)",
-        "due.failures",
+        "min(due.failures - _HALVINGS, 10)",
+        "min(due.failures, 10)",
+        "polling::a_failure_while_a_poll_catches_up_makes",
+    ),
+    Fault(
+        "a POS that hangs is asked later each time from the first",
+        POLLER,
+        "0 if asking.has_replied else _SILENT",
+        "0",
+        "polling::asked_later_each_time",
+    ),
+    Fault(
+        "failures after a reply are a minute apart",
+        POLLER,
+        "0 if asking.has_replied else _SILENT",
+        "_SILENT",
         "polling::a_failure_while_a_poll_catches_up_makes",
     ),
     Fault(

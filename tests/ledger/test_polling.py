@@ -312,13 +312,26 @@ def test_a_poll_that_is_behind_after_an_outage_asks_for_long_times_again(
     assert 0 < rig.wait("m") <= module.BEHIND
 
 
-def test_a_failure_while_a_poll_catches_up_makes_no_long_pause(rig: Rig) -> None:
+@pytest.mark.parametrize(
+    ("replies", "hangs", "waits"),
+    [(True, False, (60, 120)), (True, True, (60, 120)), (False, True, (480, 480))],
+)
+def test_a_failure_while_a_poll_catches_up_makes_no_long_pause(
+    rig: Rig, replies: bool, hangs: bool, waits: Sequence[int]
+) -> None:
     """It keeps the failures that halve the time."""
-    rig.open("m", says())
+
+    def fails(_window: Window, send: Send) -> Iterator[Page]:
+        if replies:
+            send(Request("GET", "https://pos.example.com/changes"))
+        if hangs:
+            raise NoValidReply("timeout", "no reply in time")
+        yield Outcome(Kind.RETRY, Reason("http_503", "later"))
+
+    rig.open("m", fails)
     rig.accept("m", "o1", ago=8 * 3600.0)
     rig.set(since=time.time() - 8 * 3600, failures=5)
-    rig.pos.scripts["m"] = lambda *_: iter([Outcome(Kind.RETRY, Reason("http_503", "later"))])
-    for wait in (60, 120):
+    for wait in waits:
         rig.round()
         assert wait - 30 < rig.wait("m") <= wait
     rig.pos.scripts["m"] = says()
@@ -444,7 +457,7 @@ def test_a_pos_that_fails_is_asked_later_each_time_and_others_are_asked_as_befor
         yield ()
 
     rig.pos.scripts["bad"] = lost
-    for failures, wait in enumerate((*[60] * 6, 120, 240, 480, 960, 1800, 1800), 1):
+    for failures, wait in enumerate((60, 120, 240, *[480] * 6, 960, 1800, 1800), 1):
         rig.round()
         assert (rig.row("bad").failures, rig.row("bad").since) == (failures, since)
         assert wait - 30 < rig.wait("bad") <= wait
