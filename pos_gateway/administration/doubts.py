@@ -31,7 +31,7 @@ from pos_gateway.ledger.states import ONLY_A_PERSON, RESOLVE_FOR, Action, State
 #: Orders that are counted and grouped at most: those that changed longest ago.
 MAX_COUNTED = 10_000
 #: Reasons for which the gateway may ask or not: with order.in_doubt long before ``deliver_by``, it does not.
-MAY_BE_ASKED = ("price_mismatch", "invalid_reply", "other", "payment_required", "text_too_long")
+MAY_BE_ASKED = ("price_mismatch", "invalid_reply", "payment_required", "text_too_long")
 #: Seconds before ``deliver_by`` from which on order.in_doubt says that the time is over.
 LAST_SECONDS = 60.0
 _ROW = orders.c

@@ -12,8 +12,8 @@ from pos_gateway.ledger.step_mark import StepMark
 #: Seconds after ``deliver_by`` for which workers look up an order that the POS may have, or may
 #: have cancelled; later the order is for an operator.
 RESOLVE_FOR = 3600.0
-#: Reasons of orders in doubt that workers do not look up.
-ONLY_A_PERSON = ("blind", "moved", "not_undone", "facts", "poison")
+#: Reasons of orders in doubt that workers do not look up; ``other``: combined with another order, or removed.
+ONLY_A_PERSON = ("blind", "moved", "not_undone", "other", "facts", "poison")
 
 
 def is_given_up(code: str | None, deliver_by: float | None, now: float) -> bool:

@@ -61,7 +61,7 @@ def ids(page: DoubtPage) -> list[str]:
     return [each.order_id for each in page.orders]
 
 
-@pytest.mark.parametrize("reason", ["moved", "not_undone"])
+@pytest.mark.parametrize("reason", ["moved", "not_undone", "other"])
 def test_those_that_wait_for_a_person_are_told_from_those_that_are_looked_up(
     engine: Engine, admin: MerchantAdmin, reason: str
 ) -> None:

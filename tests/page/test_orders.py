@@ -213,23 +213,27 @@ def test_a_doubt_for_a_person_says_that_only_the_merchant_can_be_asked(
         ("blind", "asked by a person alone"),
         ("moved", "names another POS"),
         ("not_undone", "the POS did not undo it"),
+        ("other", "ask whether its food is made. Ask the merchant, then resolve it."),
     ):
-        key = books.in_doubt(f"o-{reason}", reason=Reason(reason, "why"))
+        key = books.in_doubt(f"o-{reason}", reason=Reason(reason, "why"), deliver_by=_soon())
         assert says in shown(page.operator(name=reason), key)
 
 
 def test_a_doubt_of_which_the_pos_is_asked_no_more_is_not_looked_up_by_itself(
     page: Desk, books: Books
 ) -> None:
-    reasons = "price_mismatch invalid_reply other payment_required text_too_long facts poison"
+    reasons = "price_mismatch invalid_reply payment_required text_too_long facts poison"
     for number, reason in enumerate(reasons.split()):
         key = books.in_doubt(f"o-{number}", reason=Reason(reason, "why"))
         text = shown(page.operator(name=reason), key)
         assert "by itself" not in text
         assert "Ask the merchant, then resolve it." in text
-    late = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
-    key = books.in_doubt("o-9", reason=Reason("invalid_reply", "why"), deliver_by=late)
+    key = books.in_doubt("o-9", reason=Reason("invalid_reply", "why"), deliver_by=_soon())
     assert "looked up again by itself" in shown(page.operator(), key)
+
+
+def _soon() -> str:
+    return (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
 
 
 def test_the_steps_at_the_pos_are_in_words(page: Desk, books: Books) -> None:

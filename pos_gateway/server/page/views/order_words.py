@@ -46,6 +46,7 @@ _ONLY_ASKED = {
     "which the gateway asks no more. Ask about the POS that the merchant had before.",
     "not_undone": "The order should not be there, and the POS did not undo it: the reason says why, and has "
     "the POS's id of it.",
+    "other": "It was combined with another order there, or removed: ask whether its food is made.",
     "poison": "Workers died while they had it: it is neither sent nor looked up again.",
     "facts": "What the POS said of it cannot be kept, so that its next step cannot be taken: its adapter is "
     "to be mended.",
