@@ -12,15 +12,19 @@ import pytest
 from kombu import Connection
 from sqlalchemy import insert, update
 
+from pos_gateway.adapters.protocol import Adapter
 from pos_gateway.database.schema import events, orders, submissions
 from pos_gateway.domain.masking import MASK
 from pos_gateway.domain.outcome import Lifecycle, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger.states import AttemptHistory, CallRecord, Claim, Entry, Key, State
 from pos_gateway.server.page.links import link
+from pos_gateway.server.page.views import order_reading
 from pos_gateway.tokens.token import Role
+from testkit.faults.adapters import BlindAdapter
 from testkit.hostile_records import order_with
 from testkit.hostile_text import MARKUP
+from testkit.steps.adapters import PrintedAdapter
 from tests.cli.books import Books
 from tests.page.lab import Browser, Desk, Reply
 from tests.server.lab import migrated, order
@@ -228,8 +232,29 @@ def test_a_doubt_of_which_the_pos_is_asked_no_more_is_not_looked_up_by_itself(
         text = shown(page.operator(name=reason), key)
         assert "by itself" not in text
         assert "Ask the merchant, then resolve it." in text
+        assert ("no valid reply came" in text) is (reason == "poison")
     key = books.in_doubt("o-9", reason=Reason("invalid_reply", "why"), deliver_by=_soon())
-    assert "looked up again by itself" in shown(page.operator(), key)
+    text = shown(page.operator(), key)
+    assert "looked up again by itself" in text
+    assert "no valid reply came. The POS has it, or not." in text
+
+
+@pytest.mark.parametrize(("adapter", "step"), [(BlindAdapter(), ""), (PrintedAdapter(), "0 print")])
+def test_what_a_blind_pos_has_is_not_said_to_be_known(
+    page: Desk, books: Books, monkeypatch: pytest.MonkeyPatch, adapter: Adapter, step: str
+) -> None:
+    """Its reply was garbage: an operator who takes the order for accepted may lose it."""
+    monkeypatch.setattr(order_reading, "_adapters", lambda: {"square": adapter})
+    key = books.in_doubt(reason=Reason("invalid_reply", "why"))
+    books.in_step(key, step)
+    text = shown(page.operator(), key)
+    assert (
+        "This POS can be asked by a person alone: its API has no look-up. Ask the merchant" in text
+    )
+    assert "not what was sent" not in text
+    assert (
+        "no valid reply came" if not step else "Whether print is there, too, is not known"
+    ) in text
 
 
 def _soon() -> str:

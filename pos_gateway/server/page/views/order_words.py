@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 from pos_gateway.adapters.protocol import Guarantee
 from pos_gateway.adapters.steps import Step
-from pos_gateway.administration.doubts import MAY_BE_ASKED, is_left_to_a_person
+from pos_gateway.administration.doubts import is_left_to_a_person
 from pos_gateway.administration.order_steps import (
     StepStanding,
     StepWords,
@@ -50,8 +50,9 @@ _ONLY_ASKED = {
     "poison": "Workers died while they had it: it is neither sent nor looked up again.",
     "facts": "What the POS said of it cannot be kept, so that its next step cannot be taken: its adapter is "
     "to be mended.",
-    **dict.fromkeys(MAY_BE_ASKED, _OTHERWISE),
 }
+#: Reasons of orders that were seen at the POS; so was any other one that an adapter leaves to a person.
+_SEEN = {"price_mismatch", "payment_required", "text_too_long", "not_undone", "other", "facts"}
 _OVERDUE = (
     "Its time was over {}, and its message has not come back: it is in the dead letters, or lost. "
     "Replay it; if it is not there, have the backend submit it again, which is harmless."
@@ -144,10 +145,9 @@ def _in_steps(order: OrderStanding, said: StepWords, facts: Facts) -> StateWords
         return StateWords(title, "warn" if order.is_being_undone else "", known, following)
     since = moment(order.first_doubt or order.updated_at, facts.now)
     known = [*_say("In doubt since {}.", since), *known]
-    if said.is_asked:
-        return StateWords("in doubt", "warn", known, _in_doubt(order, facts)[1])
-    only_asked = None if order.is_being_undone else _ONLY_ASKED.get(order.reason_code or "")
-    return StateWords("in doubt", "warn", known, _plain(only_asked) + following)
+    alike = [] if order.is_being_undone else _in_doubt(order, facts)[1]
+    next_ = alike if said.is_asked else [*alike[:1], *following]
+    return StateWords("in doubt", "warn", known, next_)
 
 
 def _plain(text: str | None) -> list[Markup]:
@@ -214,26 +214,26 @@ def _pending(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequ
     if order.deliver_by + AFTER < facts.now:
         return known, _say(_OVERDUE, moment(order.deliver_by, facts.now))
     end = moment(order.deliver_by + RESOLVE_FOR, facts.now)
-    following = _say(
+    return known, _say(
         "It is looked up by itself, seldom at first, until {}; if there is no decision by then, it is left "
         "to you in doubt.",
         end,
     )
-    return known, following
 
 
 def _in_doubt(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequence[Markup]]:
     since = order.first_doubt or order.updated_at
     why = "the request left, and no valid reply came. The POS has it, or not."
-    if order.reason_code == "not_undone":
+    guarantee, code = facts.guarantee, order.reason_code or ""
+    is_left, is_blind = is_left_to_a_person(order), guarantee is Guarantee.BLIND
+    if code in _SEEN or (code == "invalid_reply" and is_left and not is_blind):
         why = "the POS has it, in part or otherwise than agreed."
     known = _say("In doubt since {}: {}", moment(since, facts.now), why)
     if order.state.is_leased:
         known += _say("The worker that had it is gone.")
-    guarantee = facts.guarantee
-    is_blind = guarantee is Guarantee.BLIND
-    if is_left_to_a_person(order) or is_blind:
-        following = _say(_ONLY_ASKED.get(order.reason_code or "", _ONLY_ASKED["blind"]))
+    if is_left or is_blind:
+        otherwise = _ONLY_ASKED["blind"] if is_blind else _OTHERWISE
+        following = _say(_ONLY_ASKED.get(code, otherwise))
         return known, following + _say("Ask the merchant, then resolve it.")
     end = None if order.deliver_by is None else order.deliver_by + RESOLVE_FOR
     if end is not None and end < facts.now:
