@@ -7,8 +7,9 @@ within the part of the CPU that leaves time for reading. Merchants that keep up 
 of many quick orders stay in the queue, where no rule sees the backlog.
 
 Whether merchants that keep up have orders is unknown while messages lie unread. Slow merchants therefore also yield to
-the reader while the reader is behind, and a merchant behind before does not count as keeping up. A standing queue is
-detected as by CoDel (RFC 8289): the reader has not caught up for an interval.
+the reader while the reader is behind, and a merchant behind before does not count as keeping up, unless the merchant
+has far fewer starts than others since (``starts.py``). A standing queue is detected as by CoDel (RFC 8289): the reader
+has not caught up for an interval.
 """
 
 from dataclasses import dataclass

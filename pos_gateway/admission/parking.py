@@ -208,11 +208,6 @@ class ParkedCount:
         tick[merchant_id] = tick.get(merchant_id, 0) + orders
         self._bundles_due[at] = self._bundles_due.get(at, 0) + 1
 
-    @property
-    def merchants(self) -> int:
-        """Merchants with parked orders."""
-        return len(self._of)
-
     def of(self, merchant_id: str) -> int:
         """The merchant's parked orders."""
         return self._of.get(merchant_id, 0)

@@ -19,6 +19,7 @@ from pos_gateway.admission.lane import Call, Lane, MerchantQueue, Provider, Tick
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.parking import ParkedCount
+from pos_gateway.admission.starts import Starts
 from pos_gateway.admission.usage import WINDOW, Usage
 
 #: Standard deviations beyond the mean number of light calls that heavy merchants leave free: calls
@@ -76,6 +77,8 @@ class Scheduler(Generic[Ticket]):
         #: Callable merchants with work.
         self.working = 0
         self._pacing = Pacing(limits.slots)
+        #: Since messages lie unread.
+        self._starts = Starts()
         #: The last start of a yielding merchant was a stranger's.
         self._stranger_started = False
 
@@ -187,6 +190,10 @@ class Scheduler(Generic[Ticket]):
             self.heavy += 1
             if lane.is_paced:
                 self._pacing.started(lane.latency.mean or 0.0, now)
+        if self._cpu.is_behind:
+            self._starts.add(lane.merchant_id)
+        else:
+            self._starts.forget()
         if lane.yields:
             self._cpu.started()
             self._stranger_started = lane.latency.mean is None
@@ -259,12 +266,11 @@ class Scheduler(Generic[Ticket]):
         return lane.waiting <= 1 and not self._strangers.size
 
     def _was_behind(self, lane: Lane[Ticket], now: float) -> bool:
-        """Whether the merchant did not keep up with orders a short time ago.
+        """Whether the merchant did not keep up a short time before now, or before messages lay unread.
 
-        Or before messages lay unread, unless most merchants with orders have parked orders: then the rest keep up.
+        A merchant with few starts since then has few orders unread, too.
         """
-        is_known = self._parked.merchants > self.working
-        unread_for = 0.0 if is_known else self._cpu.unread_for
+        unread_for = 0.0 if self._starts.are_few(lane.merchant_id) else self._cpu.unread_for
         return now - unread_for - lane.behind_at < BEHIND_FOR
 
     def _need(self, now: float) -> float:

@@ -22,6 +22,7 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parking import AHEAD
 from pos_gateway.admission.scheduler import BEHIND_AFTER, BEHIND_FOR
+from pos_gateway.admission.starts import ENOUGH, FEW
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
@@ -474,17 +475,43 @@ def test_one_met_while_messages_lay_unread_does_not_keep_up_before_they_are_read
     assert stage.admission.cpu.is_scarce
 
 
-def test_one_without_parked_orders_keeps_up_while_most_others_have_some() -> None:
+def has_started(stage: Stage, merchant: str, number: int) -> None:
+    """A merchant has as many orders, one after the other."""
+    for _ in range(number):
+        stage.answer(merchant, after=0.0)
+
+
+@pytest.mark.parametrize(
+    ("others", "own", "keeps_up"),
+    [(2 * ENOUGH, ENOUGH // FEW - 1, True), (2 * ENOUGH, ENOUGH, False), (ENOUGH, 1, False)],
+)
+def test_one_with_few_orders_beside_a_flood_keeps_up_though_messages_lie_unread(
+    others: int, own: int, keeps_up: bool
+) -> None:
+    """A worker that starts in a flood knows no merchant."""
     stage = Stage(limit=10, slots=200)
     reads(stage.admission, INTERVAL)
-    stage.answer("quick", after=0.02)
+    for merchant in ("flood", "other"):
+        has_started(stage, merchant, others)
+    has_started(stage, "few", own)
     stage.now += BEHIND_FOR
     reads(stage.admission, BEHIND_FOR)
-    for parked, is_known in (("other", False), ("third", True)):
-        stage.admission.parked_count.add(parked, 3, stage.now + 100)
-        stage.offer("fourth")  # has an order, and none parked
-        stage.answer("quick", after=0.02)
-        assert stage.admission.cpu.is_scarce is is_known
+    stage.answer("few", after=0.0)
+    assert stage.admission.cpu.is_scarce is keeps_up
+
+
+def test_starts_before_messages_lay_unread_are_not_compared() -> None:
+    stage = Stage(limit=10, slots=200)
+    reads(stage.admission, INTERVAL)
+    has_started(stage, "flood", 3 * ENOUGH)
+    stage.admission.turned(0.0, SCARCE_FOR + TURN)
+    stage.answer("flood", after=0.0)
+    reads(stage.admission, INTERVAL)
+    stage.answer("few", after=0.0)
+    stage.now += BEHIND_FOR
+    reads(stage.admission, BEHIND_FOR)
+    stage.answer("few", after=0.0)
+    assert not stage.admission.cpu.is_scarce
 
 
 def test_one_that_kept_up_before_messages_lay_unread_keeps_up() -> None:

@@ -18,6 +18,7 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.parking import ParkingQueue
 from pos_gateway.admission.scheduler import Scheduler
+from pos_gateway.admission.starts import Starts
 from tests.admission.adversaries import core
 from tests.admission.adversaries.core import END, READ, START
 from tests.admission.adversaries.driver import Driver, Group, about, hangs_until
@@ -135,6 +136,14 @@ def _alike() -> list[Group]:
     return [Group("others", 200, about(0.02), backlog=60, comes_once=True)]
 
 
+def _beside_dead() -> list[Group]:
+    return [*_alike(), Group("dead", 30, about(inf), backlog=30)]
+
+
+def _flood() -> list[Group]:
+    return [Group("others", 10, about(0.02), rate=200)]
+
+
 def _beside_events() -> list[Group]:
     return [slow(100, 1, backlog=20, start=COME)]
 
@@ -170,8 +179,14 @@ RETURNING = Scene(
     end=BACK + 32,
     parked=0.0003,
 )
-ALIKE = Scene(
-    "200 at 20 ms, each with a backlog, and no others", _alike, 1.0, share=0.95, alone=True
+#: All are alike, and so none yields.
+ALIKE = [
+    Scene(f"200 at 20 ms, each with a backlog, {beside}", others, 1.0, share=0.95, alone=True)
+    for beside, others in (("and no others", _alike), ("beside 30 that hang", _beside_dead))
+]
+#: The worker starts in the flood, and has known none of the merchants before.
+FLOOD = Scene(
+    "10 at 20 ms, 200 orders/s from the start", _flood, share=0.4, added=450, start=40, end=60
 )
 _HALF, _QUICK, _KNOWN, _BEFORE, _WHOLE = SCENES[1], *SCENES[3:7]
 
@@ -255,9 +270,13 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
         partial(patch.object, Scheduler, "_was_behind", lambda *_: False),
         (_QUICK,),
     ),
-    "of whom the worker has met while messages lay unread it is not known": (
+    "a merchant met while messages lie unread is not known to keep up": (
         partial(patch.object, Cpu, "unread_for", PropertyMock(return_value=0.0)),
-        (ALIKE,),
+        ALIKE,
+    ),
+    "but beside a flood of others": (
+        partial(patch.object, Starts, "are_few", lambda *_: False),
+        (FLOOD,),
     ),
     "orders that expired start one in a turn": (
         partial(patch.object, Cpu, "wait_without_slot", PropertyMock(return_value=0.0)),
@@ -298,7 +317,8 @@ def main() -> None:
     print("|---:|---|---:|---:|")
     alone = [Scene("no others", list, cores, share=0.0) for cores in CORES]
     for scene in sorted(
-        [*alone, *SCENES, AT_ONCE, EXPIRING, HANGING, RETURNING, ALIKE], key=lambda each: each.cores
+        [*alone, *SCENES, AT_ONCE, EXPIRING, HANGING, RETURNING, *ALIKE, FLOOD],
+        key=lambda each: each.cores,
     ):
         drivers = [scene.play(seed) for seed in SEEDS]
         p50, p99 = median(latency(each, 0.5) for each in drivers), median(map(latency, drivers))

@@ -10,6 +10,7 @@ from tests.admission.adversaries.scarce_cpu import (
     AT_ONCE,
     CORES,
     EXPIRING,
+    FLOOD,
     HANGING,
     RETURNING,
     RULES,
@@ -52,8 +53,13 @@ def test_merchants_that_return_with_parked_orders_let_healthy_ones_keep_up() -> 
     assert RETURNING.broken(RETURNING.play()) == []
 
 
-def test_no_order_is_parked_where_all_merchants_are_alike() -> None:
-    assert ALIKE.broken(ALIKE.play()) == []
+@pytest.mark.parametrize("scene", ALIKE, ids=lambda each: each.name)
+def test_no_order_is_parked_where_all_merchants_are_alike(scene: Scene) -> None:
+    assert scene.broken(scene.play()) == []
+
+
+def test_a_worker_that_starts_in_a_flood_starts_healthy_orders_first() -> None:
+    assert FLOOD.broken(FLOOD.play()) == []
 
 
 @pytest.mark.parametrize("rule", RULES if ALL else [*RULES][-1:])
