@@ -1228,6 +1228,20 @@ FAULTS = [
         "cpu::starts_before_messages",
     ),
     _fault(
+        "of quick merchants that yield, the one with the least work starts first",
+        "scheduler",
+        "if lane.yields and not lane.is_paced and lane.breaker.is_closed:",
+        "if False:",
+        "cpu::least_work_starts_first",
+    ),
+    _fault(
+        "parked orders are work, too",
+        "scheduler",
+        "orders = lane.waiting + self._parked.of(lane.merchant_id)",
+        "orders = lane.waiting",
+        "cpu::least_work_starts_first",
+    ),
+    _fault(
         "messages lie unread until the reader has caught up",
         "cpu",
         "        if not self.is_behind:\n            self._was_ahead",

@@ -361,6 +361,22 @@ def test_the_next_turn_is_for_those_that_keep_up_and_wait_for_it() -> None:
     assert scene.admission.next_start(scene.now) is None
 
 
+def test_of_quick_merchants_that_yield_the_one_with_the_least_work_starts_first() -> None:
+    scene = Scene()
+    scene.admission.turned(0.0, SCARCE_FOR)
+    for merchant in ("much", "little"):
+        scene.keeps_up(merchant)
+    scene.admission.parked_count.add("much", 5, scene.now + 100)
+    scene.is_busy()
+    scene.offer("new")  # the start that there is in any case
+    for merchant in ("much", "little"):
+        assert scene.offer(merchant) is AdmissionVerdict.WAIT
+    scene.admission.turned(0.0, 1.0)
+    call = scene.admission.next_start(scene.now)
+    assert call is not None
+    assert call.lane.merchant_id == "little"
+
+
 def test_others_have_their_least_though_merchants_that_keep_up_wait() -> None:
     scene, started, short = Scene(), [], TURN / 5
     scene.knows("quick", 120)

@@ -193,7 +193,6 @@ _HALF, _QUICK, _KNOWN, _BEFORE, _WHOLE = SCENES[1], *SCENES[3:7]
 Patch = Callable[[], AbstractContextManager[Any]]
 _WAIT = Cpu.wait.fget  # type: ignore[attr-defined]
 _UNPARK = Admission.unpark
-_KEY = Scheduler._key
 
 
 def _many_in_a_turn(line: Any) -> float:
@@ -211,13 +210,6 @@ def _unnoticed(admission: Any, merchant_id: str, *arguments: Any, **options: Any
     number = _UNPARK(admission, merchant_id, *arguments, **options)
     own.behind_at = before
     return number
-
-
-def _by_usage(scheduler: Any, own: Any, now: float) -> float:
-    yields, own.yields = own.yields, False
-    key = _KEY(scheduler, own, now)
-    own.yields = yields
-    return key
 
 
 def _answers(admission: Any, merchant_id: str, now: float) -> bool:
@@ -249,10 +241,6 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
     "strangers are taken for slow": (
         partial(patch.object, lane, "UNKNOWN_DURATION", room.QUICKEST),
         (HANGING,),
-    ),
-    "of quick merchants that yield, the one with the least work goes first": (
-        partial(patch.object, Scheduler, "_key", _by_usage),
-        (RETURNING,),
     ),
     "one in a turn": (
         partial(patch.object, Cpu, "wait", property(_many_in_a_turn)),
