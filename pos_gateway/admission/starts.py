@@ -28,5 +28,5 @@ class Starts:
     def are_few(self, merchant_id: str) -> bool:
         """Whether the merchant had far fewer starts than the average, and the average is known."""
         merchants = len(self._of)
-        is_known = self._total >= ENOUGH * max(1, merchants)
+        is_known = self._total >= ENOUGH * merchants
         return is_known and FEW * self._of[merchant_id] * merchants < self._total

@@ -57,6 +57,7 @@ def is_read(vendor: Vendor, path: str) -> bool:
         ({"SpecialNotes": "no nuts"}, "SpecialNotes (a text)"),
         ({"cooking-instruction": "no nuts"}, "cooking-instruction (a text)"),
         ({"allergen": "nuts"}, "allergen (a text)"),
+        ({f"{'x' * 200}_kitchen_note": "no nuts"}, f"{'x' * 60} (a text)"),
         ({"dietary_restrictions": ["vegan"]}, "dietary_restrictions (a list)"),
         ({"scheduled_date": "2026-11-28"}, "scheduled_date (a text)"),
         ({"customer": {"name": "Ada", "address": "1 Main St"}}, "customer.address (a text)"),

@@ -1209,7 +1209,7 @@ FAULTS = [
     _fault(
         "few starts of all say nothing",
         "starts",
-        "self._total >= ENOUGH * max(1, merchants)",
+        "self._total >= ENOUGH * merchants",
         "self._total > 0",
         "cpu::few_orders_beside_a_flood",
     ),

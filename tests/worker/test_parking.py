@@ -58,6 +58,21 @@ def test_a_merchant_is_kept_busy_while_some_of_its_orders_are_parked(
     assert max(later - earlier for earlier, later in pairwise(times)) < 5
 
 
+def ends_once_after_a_lost_connection_and_a_crash(
+    lab: Lab, rabbitmq: RabbitMQ, orders: list[str], *, in_flight: int
+) -> None:
+    """A worker loses its connection and dies while orders of m hang; the next delivers each once."""
+    with lab.worker(**SOON) as worker:
+        lab.merchants.wait_until(merchant_id="m", in_flight=in_flight)
+        rabbitmq.drop_connections()
+        lab.wait_until_queued("orders", 0)
+        worker.send(signal.SIGKILL)
+        worker.wait()
+    lab.merchants.profile("m", {"kind": "accept", "latency": 0}, release=True)
+    with lab.worker():
+        everything_ended_once(lab, orders)
+
+
 def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
     lab: Lab, rabbitmq: RabbitMQ
 ) -> None:
@@ -70,15 +85,7 @@ def test_a_worker_that_is_killed_while_it_parks_loses_no_order(
         lab.wait_until_some_are_parked()  # and fewer are acknowledged
         worker.send(signal.SIGKILL)
         worker.wait()
-    with lab.worker(**SOON) as worker:
-        lab.merchants.wait_until(merchant_id="m", in_flight=2)
-        rabbitmq.drop_connections()
-        lab.wait_until_queued("orders", 0)
-        worker.send(signal.SIGKILL)
-        worker.wait()
-    lab.merchants.profile("m", {"kind": "accept", "latency": 0}, release=True)
-    with lab.worker():
-        everything_ended_once(lab, orders)
+    ends_once_after_a_lost_connection_and_a_crash(lab, rabbitmq, orders, in_flight=2)
 
 
 def test_a_worker_that_is_stopped_while_it_parks_leaves_every_order_there_once(lab: Lab) -> None:
@@ -104,15 +111,8 @@ def test_a_worker_that_dies_with_orders_out_of_a_bundle_loses_and_doubles_none(
     lab.merchants.profile("m", {"kind": "hang"})
     orders = orders_of("m", 20)
     lab.publish_bundle("m", orders)
-    with lab.worker() as worker:
-        lab.merchants.wait_until(merchant_id="m", in_flight=4)
-        rabbitmq.drop_connections()
-        lab.wait_until_queued("orders", 0)
-        worker.send(signal.SIGKILL)
-        worker.wait()
-    lab.merchants.profile("m", {"kind": "accept", "latency": 0}, release=True)
-    with lab.worker():
-        everything_ended_once(lab, [order["order_id"] for order in orders])
+    ids = [order["order_id"] for order in orders]
+    ends_once_after_a_lost_connection_and_a_crash(lab, rabbitmq, ids, in_flight=4)
 
 
 def test_a_worker_that_stops_leaves_the_orders_out_of_a_bundle_that_have_not_started(
