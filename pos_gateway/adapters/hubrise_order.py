@@ -202,7 +202,7 @@ def _customer(order: Order) -> dict[str, Any]:
     """The guest of HubRise's "guest order", with the address and the notes of a delivery."""
     who, way = order.customer or Customer(), order.delivery or DeliveryInfo()
     first, _, last = one_line(who.name or "").rpartition(" ")
-    if who.first_name or who.last_name:
+    if who.has_parts:
         first, last = one_line(who.first_name or ""), one_line(who.last_name or "")
     sent: dict[str, Any] = {"first_name": first or last, "last_name": last if first else ""}
     sent |= {"email": who.email, "phone": one_line(who.phone or "")}

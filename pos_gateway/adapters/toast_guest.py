@@ -91,7 +91,7 @@ def _customer(
     if not number or not email:
         return None
     first, _, last = name.rpartition(" ")
-    if who.first_name or who.last_name:
+    if who.has_parts:
         first = lines.text(who.first_name, _TAB, "customer.first_name")
         last = lines.text(who.last_name, _TAB, "customer.last_name")
     names = {"firstName": first or last, "lastName": last if first else _NO_NAME}

@@ -87,7 +87,7 @@ def stage(found: dict[str, Any]) -> Lifecycle | None:
 
 def _fulfillments(found: dict[str, Any]) -> Iterator[str]:
     """The ``fulfillmentStatus`` of each item that is not voided."""
-    for check in _objects(found.get("checks")):
+    for check in _checks(found):
         for item in _objects(check.get("selections")):
             if item.get("voided") is not True and check.get("voided") is not True:
                 yield str(item.get("fulfillmentStatus"))
@@ -95,8 +95,8 @@ def _fulfillments(found: dict[str, Any]) -> Iterator[str]:
 
 def amounts(found: dict[str, Any]) -> tuple[Amount, Amount]:
     """What the order's checks come to in minor units, before tax and with tax; None: unknown."""
-    checks = found.get("checks")
-    if not checks or not isinstance(checks, list) or len(checks) > len(_objects(checks)):
+    checks = _checks(found)
+    if not checks or len(_objects(found["checks"])) < len(found["checks"]):
         return None, None
     net, total = (_sum(each.get(name) for each in checks) for name in ("amount", "totalAmount"))
     return net, total
@@ -129,7 +129,7 @@ def is_paid(found: dict[str, Any], order: Order, merchant: Merchant) -> bool | N
     """
     if "payment" not in merchant.pos or not (order.total or order.tip):
         return True
-    said = {str(each.get("paymentStatus")) for each in _objects(found.get("checks"))}
+    said = {str(each.get("paymentStatus")) for each in _checks(found)}
     if said <= _PAID:
         return bool(said) or None
     return False if said <= {*_PAID, "OPEN"} else None
@@ -140,7 +140,7 @@ def owes(found: dict[str, Any]) -> bool:
 
     Also where staff collects: the check's total may be another one than the order's.
     """
-    return any(map(_owes, _objects(found.get("checks"))))
+    return any(map(_owes, _checks(found)))
 
 
 def _owes(check: dict[str, Any]) -> bool:
@@ -149,6 +149,11 @@ def _owes(check: dict[str, Any]) -> bool:
         return total != 0
     paid = _sum(each.get("amount") for each in listed if not each.get("voidInfo"))
     return bool(listed) and (paid is None or paid != total)
+
+
+def _checks(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """The order's checks, but for deleted ones: of two checks combined by staff, one is deleted with its amounts."""
+    return [each for each in _objects(found.get("checks")) if each.get("deleted") is not True]
 
 
 def _objects(found: Any) -> list[dict[str, Any]]:

@@ -185,6 +185,12 @@ class Customer(Record):
         """The name; made of first and last name where none is given."""
         return self.name or " ".join(filter(None, (self.first_name, self.last_name))) or None
 
+    @property
+    def has_parts(self) -> bool:
+        """Whether first and last name are the whole name: beside ``name``, one of the two is not."""
+        given = (self.first_name, self.last_name)
+        return all(given) or (any(given) and not self.name)
+
 
 class Order(Record):
     """An order. Money is in integer minor units; times carry an offset (RFC 3339)."""

@@ -213,6 +213,7 @@ def test_taxes_within_the_prices_and_a_platforms_are_information() -> None:
     [
         ({"name": "Ada"}, {"first_name": "Ada"}),
         ({"name": "x y", "first_name": "Ada", "last_name": "King"}, {"last_name": "King"}),
+        ({"name": "Ada King", "first_name": "Ada"}, {"first_name": "Ada", "last_name": "King"}),
         ({"last_name": "King"}, {"first_name": "King"}),
     ],
 )

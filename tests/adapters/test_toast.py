@@ -227,6 +227,9 @@ def test_a_special_request_is_sent_whole_or_refused_by_name(where: str) -> None:
     [
         ({"name": "Ada"}, ("Ada", ".")),
         ({"name": "Ada King Lovelace"}, ("Ada King", "Lovelace")),
+        ({"name": "Ada Lovelace", "first_name": "Ada"}, ("Ada", "Lovelace")),
+        ({"name": "x", "first_name": "Ada", "last_name": "King"}, ("Ada", "King")),
+        ({"name": None, "last_name": "King"}, ("King", ".")),
     ],
 )
 def test_a_customer_has_a_first_and_a_last_name(
