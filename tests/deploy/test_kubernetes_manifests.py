@@ -125,6 +125,7 @@ def test_every_selector_matches_the_pods_of_exactly_one_deployment(
                 selector = spec["selector"]["matchLabels"].items()
                 assert len([each for each in pods if selector <= each]) == 1
                 assert spec["maxUnavailable"] == 1
+                assert spec["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
             case "Service":
                 assert [each for each in pods if spec["selector"].items() <= each]
             case "PodMonitor":

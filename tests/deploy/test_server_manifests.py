@@ -78,6 +78,7 @@ def test_a_rollout_a_drain_or_a_lost_zone_never_stops_all_servers(
     budget = of_kind("PodDisruptionBudget", server)[NAME]["spec"]
     assert budget["selector"] == deployment["spec"]["selector"]
     assert budget["maxUnavailable"] == 1
+    assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
 
 
 def test_the_autoscaler_owns_the_number_of_servers_and_adds_one_before_a_core_is_used(
