@@ -119,6 +119,7 @@ class Admission(Generic[Ticket]):
         """
         self.tick(now)
         lane = self._lane(merchant_id)
+        self._scheduler.arrived(lane)
         if lane.is_quiet(now):
             self._health.forget(lane)
         if deadline <= max(now, lane.breaker.until):

@@ -7,9 +7,8 @@ within the part of the CPU that leaves time for reading. Merchants that keep up 
 of many quick orders stay in the queue, where no rule sees the backlog.
 
 Whether merchants that keep up have orders is unknown while messages lie unread. Slow merchants therefore also yield to
-the reader while the reader is behind, and a merchant behind before does not count as keeping up, unless the merchant
-has far fewer starts than others since (``starts.py``). A standing queue is detected as by CoDel (RFC 8289): the reader
-has not caught up for an interval.
+the reader while the reader is behind. Merchants with far fewer of the orders read meanwhile keep up (``arrivals.py``). A
+standing queue is detected as by CoDel (RFC 8289): the reader has not caught up for an interval.
 """
 
 from dataclasses import dataclass
@@ -127,8 +126,9 @@ class Cpu:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether there has been no CPU left for some seconds."""
-        return self.is_scarce and self._busy >= NONE_LEFT * self._rate
+        """Whether there has been no CPU left for some seconds, be there merchants that keep up or none."""
+        ran_out = self._now - self._ran_out < SCARCE_FOR
+        return ran_out and self._busy >= NONE_LEFT * self._rate
 
     @property
     def wait(self) -> float:

@@ -14,12 +14,12 @@ from itertools import chain
 from math import expm1, inf, log, sqrt
 from typing import Any, Generic
 
+from pos_gateway.admission.arrivals import Arrivals
 from pos_gateway.admission.cpu import TURN, Cpu
 from pos_gateway.admission.lane import Call, Lane, MerchantQueue, Provider, Ticket
 from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.admission.pacing import Pacing
 from pos_gateway.admission.parking import ParkedCount
-from pos_gateway.admission.starts import Starts
 from pos_gateway.admission.usage import WINDOW, Usage
 
 #: Standard deviations beyond the mean number of light calls that heavy merchants leave free: calls
@@ -78,7 +78,9 @@ class Scheduler(Generic[Ticket]):
         self.working = 0
         self._pacing = Pacing(limits.slots)
         #: Since messages lie unread.
-        self._starts = Starts()
+        self._arrivals = Arrivals()
+        #: When a merchant with few of those orders was judged last.
+        self._few_at = -inf
         #: The last start of a yielding merchant was a stranger's.
         self._stranger_started = False
 
@@ -96,6 +98,13 @@ class Scheduler(Generic[Ticket]):
     def strangers_in_line(self) -> int:
         """Strangers short of a slot only."""
         return self._strangers.size
+
+    def arrived(self, lane: Lane[Ticket]) -> None:
+        """An order of the merchant has been read."""
+        if self._cpu.is_behind:
+            self._arrivals.add(lane.merchant_id)
+        else:
+            self._arrivals.forget()
 
     def judge(self, lane: Lane[Ticket], now: float) -> float:
         """Judge whether the merchant is light; returns projected usage by threshold."""
@@ -190,10 +199,6 @@ class Scheduler(Generic[Ticket]):
             self.heavy += 1
             if lane.is_paced:
                 self._pacing.started(lane.latency.mean or 0.0, now)
-        if self._cpu.is_behind:
-            self._starts.add(lane.merchant_id)
-        else:
-            self._starts.forget()
         if lane.yields:
             self._cpu.started()
             self._stranger_started = lane.latency.mean is None
@@ -268,9 +273,14 @@ class Scheduler(Generic[Ticket]):
     def _was_behind(self, lane: Lane[Ticket], now: float) -> bool:
         """Whether the merchant did not keep up a short time before now, or before messages lay unread.
 
-        A merchant with few starts since then has few orders unread, too.
+        A merchant with few of the orders read since then keeps up; beside such a merchant, the others do not.
         """
-        unread_for = 0.0 if self._starts.are_few(lane.merchant_id) else self._cpu.unread_for
+        unread_for = self._cpu.unread_for
+        if unread_for and (are_few := self._arrivals.are_few(lane.merchant_id)) is not None:
+            if are_few:
+                self._few_at, unread_for = now, 0.0
+            elif now - self._few_at < BEHIND_FOR:
+                return True
         return now - unread_for - lane.behind_at < BEHIND_FOR
 
     def _need(self, now: float) -> float:

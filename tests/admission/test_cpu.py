@@ -5,6 +5,7 @@ from math import ceil
 import pytest
 
 from pos_gateway.admission.admission import Admission, AdmissionVerdict
+from pos_gateway.admission.arrivals import ENOUGH, FEW, MOST, Arrivals
 from pos_gateway.admission.breaker import FIRST_OPEN, MINIMUM
 from pos_gateway.admission.cpu import (
     AT_ONCE,
@@ -22,7 +23,6 @@ from pos_gateway.admission.lane import Call
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.admission.parking import AHEAD
 from pos_gateway.admission.scheduler import BEHIND_AFTER, BEHIND_FOR
-from pos_gateway.admission.starts import ENOUGH, FEW
 from pos_gateway.domain.outcome import CallResult
 from tests.admission.stage import START, Stage
 
@@ -87,6 +87,15 @@ def test_one_long_turn_is_no_reason_to_add_workers() -> None:
         cpu.turned(PART * TURN, TURN)
     cpu.turned(0.1, 0.1)
     assert cpu.is_used_up
+
+
+def test_cpu_is_used_up_though_no_merchant_keeps_up() -> None:
+    cpu = a_cpu(keeps_up=False)
+    for _ in range(3000):
+        cpu.turned(TURN, TURN)
+    assert cpu.is_used_up
+    cpu.turned(0.0, SCARCE_FOR + TURN)
+    assert not cpu.is_used_up
 
 
 def test_it_is_plenty_a_while_after_that() -> None:
@@ -491,7 +500,7 @@ def test_one_met_while_messages_lay_unread_does_not_keep_up_before_they_are_read
     assert stage.admission.cpu.is_scarce
 
 
-def has_started(stage: Stage, merchant: str, number: int) -> None:
+def comes(stage: Stage, merchant: str, number: int) -> None:
     """A merchant has as many orders, one after the other."""
     for _ in range(number):
         stage.answer(merchant, after=0.0)
@@ -499,27 +508,41 @@ def has_started(stage: Stage, merchant: str, number: int) -> None:
 
 @pytest.mark.parametrize(
     ("others", "own", "keeps_up"),
-    [(2 * ENOUGH, ENOUGH // FEW - 1, True), (2 * ENOUGH, ENOUGH, False), (ENOUGH, 1, False)],
+    [(2 * ENOUGH, ENOUGH // FEW - 1, True), (2 * ENOUGH, ENOUGH, False), (ENOUGH - 2, 1, False)],
 )
 def test_one_with_few_orders_beside_a_flood_keeps_up_though_messages_lie_unread(
     others: int, own: int, keeps_up: bool
 ) -> None:
-    """A worker that starts in a flood knows no merchant."""
+    """A worker that starts in a flood knows no merchant, and thousands may have an order each."""
     stage = Stage(limit=10, slots=200)
     reads(stage.admission, INTERVAL)
     for merchant in ("flood", "other"):
-        has_started(stage, merchant, others)
-    has_started(stage, "few", own)
+        comes(stage, merchant, others)
+    for number in range(ENOUGH):
+        comes(stage, f"rare {number}", 1)
+    comes(stage, "few", own)
     stage.now += BEHIND_FOR
     reads(stage.admission, BEHIND_FOR)
     stage.answer("few", after=0.0)
     assert stage.admission.cpu.is_scarce is keeps_up
 
 
-def test_starts_before_messages_lay_unread_are_not_compared() -> None:
+def test_orders_that_wait_are_counted_too() -> None:
+    stage = Stage(limit=1, slots=200)
+    reads(stage.admission, INTERVAL)
+    for merchant in ("flood", "other"):
+        stage.offers(merchant, 2 * ENOUGH)
+    stage.answer("few", after=0.0)
+    stage.now += BEHIND_FOR
+    reads(stage.admission, BEHIND_FOR)
+    stage.answer("few", after=0.0)
+    assert stage.admission.cpu.is_scarce
+
+
+def test_orders_before_messages_lay_unread_are_not_compared() -> None:
     stage = Stage(limit=10, slots=200)
     reads(stage.admission, INTERVAL)
-    has_started(stage, "flood", 3 * ENOUGH)
+    comes(stage, "flood", 3 * ENOUGH)
     stage.admission.turned(0.0, SCARCE_FOR + TURN)
     stage.answer("flood", after=0.0)
     reads(stage.admission, INTERVAL)
@@ -528,6 +551,36 @@ def test_starts_before_messages_lay_unread_are_not_compared() -> None:
     reads(stage.admission, BEHIND_FOR)
     stage.answer("few", after=0.0)
     assert not stage.admission.cpu.is_scarce
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_beside_one_with_few_orders_a_flood_does_not_keep_up(is_there: bool) -> None:
+    """Its merchants kept up before messages lay unread; and where all have as many, they still do."""
+    stage = Stage(limit=10, slots=200)
+    for merchant in ("flood", "other"):
+        stage.answer(merchant, after=0.0)
+    stage.now += 2 * BEHIND_FOR
+    reads(stage.admission, INTERVAL)
+    for merchant in ("flood", "other") * (2 * ENOUGH):
+        comes(stage, merchant, 1)
+        reads(stage.admission, 0.0)
+    if is_there:
+        comes(stage, "few", 1)
+        stage.offer("few")
+    reads(stage.admission, 0.0)
+    assert (AdmissionVerdict.WAIT in stage.offers("flood", 2)) is is_there
+
+
+def test_a_merchant_that_had_many_orders_once_has_few_after_as_many_of_others() -> None:
+    arrivals = Arrivals()
+    for _ in range(8 * MOST):
+        arrivals.add("early")
+    for number in range(8 * MOST):
+        arrivals.add(f"late {number % 2}")
+    assert arrivals.are_few("early")
+    assert not arrivals.are_few("late 0")
+    arrivals.forget()
+    assert arrivals.are_few("early") is None
 
 
 def test_one_that_kept_up_before_messages_lay_unread_keeps_up() -> None:

@@ -15,10 +15,10 @@ from unittest.mock import PropertyMock, patch
 
 from pos_gateway.admission import cpu, lane, room
 from pos_gateway.admission.admission import Admission
+from pos_gateway.admission.arrivals import Arrivals
 from pos_gateway.admission.cpu import Cpu
 from pos_gateway.admission.parking import ParkingQueue
 from pos_gateway.admission.scheduler import Scheduler
-from pos_gateway.admission.starts import Starts
 from tests.admission.adversaries import core
 from tests.admission.adversaries.core import END, READ, START
 from tests.admission.adversaries.driver import Driver, Group, about, hangs_until
@@ -56,6 +56,8 @@ class Scene:
     end: float = UNTIL
     #: Seconds to park an order, or to unpark it.
     parked: float = core.PARKED
+    #: Healthy merchants.
+    healthy: int = 60
     #: Whether no healthy merchant has orders: others get all of the CPU, and none of their orders is parked.
     alone: bool = False
 
@@ -70,7 +72,7 @@ class Scene:
         return self.cores / (READ + START + END) - self.rate
 
     def play(self, seed: int = 0) -> Driver:
-        groups = [Group("healthy", 60, about(0.02), rate=self.rate), *self.others()]
+        groups = [Group("healthy", self.healthy, about(0.02), rate=self.rate), *self.others()]
         options: dict[str, Any] = {"cores": self.cores, "events_from": self.events_from}
         options |= {"warm_up": self.start, "seconds": self.end}
         with patch.object(core, "PARKED", self.parked):
@@ -185,9 +187,18 @@ ALIKE = [
     for beside, others in (("and no others", _alike), ("beside 30 that hang", _beside_dead))
 ]
 #: The worker starts in the flood, and has known none of the merchants before.
-FLOOD = Scene(
-    "10 at 20 ms, 200 orders/s from the start", _flood, share=0.4, added=450, start=40, end=60
-)
+FLOODS = [
+    Scene(
+        f"10 at 20 ms, 200 orders/s from the start, beside {healthy} healthy",
+        _flood,
+        share=0.4,
+        added=250,
+        start=20,
+        end=80,
+        healthy=healthy,
+    )
+    for healthy in (60, 2000)
+]
 _HALF, _QUICK, _KNOWN, _BEFORE, _WHOLE = SCENES[1], *SCENES[3:7]
 
 Patch = Callable[[], AbstractContextManager[Any]]
@@ -263,8 +274,18 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
         ALIKE,
     ),
     "but beside a flood of others": (
-        partial(patch.object, Starts, "are_few", lambda *_: False),
-        (FLOOD,),
+        partial(patch.object, Arrivals, "are_few", lambda *_: None),
+        FLOODS,
+    ),
+    "whose merchants kept up before the flood": (
+        partial(
+            patch.object,
+            Scheduler,
+            "_few_at",
+            property(lambda _: -inf, lambda *_: None),
+            create=True,
+        ),
+        FLOODS[:1],
     ),
     "orders that expired start one in a turn": (
         partial(patch.object, Cpu, "wait_without_slot", PropertyMock(return_value=0.0)),
@@ -305,7 +326,7 @@ def main() -> None:
     print("|---:|---|---:|---:|")
     alone = [Scene("no others", list, cores, share=0.0) for cores in CORES]
     for scene in sorted(
-        [*alone, *SCENES, AT_ONCE, EXPIRING, HANGING, RETURNING, *ALIKE, FLOOD],
+        [*alone, *SCENES, AT_ONCE, EXPIRING, HANGING, RETURNING, *ALIKE, *FLOODS],
         key=lambda each: each.cores,
     ):
         drivers = [scene.play(seed) for seed in SEEDS]

@@ -10,7 +10,7 @@ from tests.admission.adversaries.scarce_cpu import (
     AT_ONCE,
     CORES,
     EXPIRING,
-    FLOOD,
+    FLOODS,
     HANGING,
     RETURNING,
     RULES,
@@ -58,8 +58,9 @@ def test_no_order_is_parked_where_all_merchants_are_alike(scene: Scene) -> None:
     assert scene.broken(scene.play()) == []
 
 
-def test_a_worker_that_starts_in_a_flood_starts_healthy_orders_first() -> None:
-    assert FLOOD.broken(FLOOD.play()) == []
+@pytest.mark.parametrize("scene", FLOODS, ids=lambda each: f"{each.healthy} healthy")
+def test_a_worker_that_starts_in_a_flood_starts_healthy_orders_first(scene: Scene) -> None:
+    assert scene.broken(scene.play()) == []
 
 
 @pytest.mark.parametrize("rule", RULES if ALL else [*RULES][-1:])
