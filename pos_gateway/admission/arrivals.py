@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-#: Orders of the average order's merchant from which merchants are compared: of fewer, chance decides.
+#: Minimum orders of the average order's merchant before merchants are compared: of fewer, chance decides.
 ENOUGH = 32
 #: Counts are halved beyond this average: messages may lie unread for hours, and merchants change.
 MOST = 4 * ENOUGH

@@ -7,7 +7,7 @@ within the part of the CPU that leaves time for reading. Merchants that keep up 
 of many quick orders stay in the queue, where no rule sees the backlog.
 
 Whether merchants that keep up have orders is unknown while messages lie unread. Slow merchants therefore also yield to
-the reader while the reader is behind. Merchants with far fewer of the orders read meanwhile keep up (``arrivals.py``). A
+the reader while the reader is behind. Merchants with few of the orders read since then keep up (``arrivals.py``). A
 standing queue is detected as by CoDel (RFC 8289): the reader has not caught up for an interval.
 """
 
@@ -126,7 +126,7 @@ class Cpu:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether there has been no CPU left for some seconds, be there merchants that keep up or none."""
+        """Whether there has been no CPU left for some seconds, with or without merchants keeping up."""
         ran_out = self._now - self._ran_out < SCARCE_FOR
         return ran_out and self._busy >= NONE_LEFT * self._rate
 

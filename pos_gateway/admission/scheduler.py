@@ -79,7 +79,7 @@ class Scheduler(Generic[Ticket]):
         self._pacing = Pacing(limits.slots)
         #: Since messages lie unread.
         self._arrivals = Arrivals()
-        #: When a merchant with few of those orders was judged last.
+        #: When a merchant with few of the orders was judged last.
         self._few_at = -inf
         #: The last start of a yielding merchant was a stranger's.
         self._stranger_started = False
@@ -273,7 +273,7 @@ class Scheduler(Generic[Ticket]):
     def _was_behind(self, lane: Lane[Ticket], now: float) -> bool:
         """Whether the merchant did not keep up a short time before now, or before messages lay unread.
 
-        A merchant with few of the orders read since then keeps up; beside such a merchant, the others do not.
+        A merchant with few of the orders read since then keeps up; then merchants with more do not.
         """
         unread_for = self._cpu.unread_for
         if unread_for and (are_few := self._arrivals.are_few(lane.merchant_id)) is not None:
