@@ -3,16 +3,10 @@
 Socket timeouts bound no total: every byte from a dripping peer restarts the timeout.
 """
 
-import signal
-import threading
-import time
-from collections.abc import Callable
-from functools import cache
 from math import inf
-from types import FrameType
 from typing import Any
 
-from pos_gateway.runtime.green import green
+from greenlet import getcurrent
 
 
 class DeadlineExceeded(BaseException):
@@ -31,25 +25,14 @@ class CallContext:
     """An attempt's exchanges: time limit, progress, and a way to cancel.
 
     Enter the context for an exchange. Inside, ``cancel`` raises DeadlineExceeded.
-    A connection's own waits end at the deadline. The main thread of a synchronous worker, blocked
-    while resolving a name, also has the interval timer.
 
     Args:
         part: the attempt's part of the merchant's time limit.
     """
 
     __slots__ = (
-        *(
-            "begun",
-            "connect_seconds",
-            "connecting",
-            "is_cancelled",
-            "part",
-            "replied",
-            "sent",
-            "until",
-        ),
-        *("_handler", "_thread"),
+        *("_thread", "begun", "connect_seconds", "connecting", "is_cancelled"),
+        *("part", "replied", "sent", "until"),
     )
 
     def __init__(self, part: float = 1.0) -> None:
@@ -67,9 +50,8 @@ class CallContext:
         self.connect_seconds = 0.0
         #: When the last reply began (``time.perf_counter``).
         self.replied: float | None = None
+        #: The green thread in the exchange.
         self._thread: Any = None
-        #: The main thread's handler of SIGALRM before the exchange; None: no interval timer runs.
-        self._handler: Any = None
 
     def cancel(self) -> None:
         """Cancel the exchange in flight, and all later exchanges, with DeadlineExceeded.
@@ -92,32 +74,7 @@ class CallContext:
         """Raises DeadlineExceeded once the attempt is cancelled."""
         if self.is_cancelled:
             raise DeadlineExceeded
-        get_current = _getcurrent()
-        if get_current is not None:
-            self._thread = get_current()
-        elif threading.current_thread() is threading.main_thread():
-            self._handler = signal.signal(signal.SIGALRM, _expire) or signal.SIG_DFL
-            left = self.until - time.monotonic()
-            signal.setitimer(signal.ITIMER_REAL, max(left, 1e-6))
+        self._thread = getcurrent()
 
     def __exit__(self, *_: object) -> None:
         self._thread = None
-        if self._handler is not None:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, self._handler)
-            self._handler = None
-
-
-@cache
-def _getcurrent() -> Callable[[], Any] | None:
-    """gevent's function for the running green thread; None: the process has native threads only."""
-    if not green():
-        return None
-    from gevent import getcurrent  # noqa: PLC0415  (only where gevent is in use)
-
-    current: Callable[[], Any] = getcurrent
-    return current
-
-
-def _expire(_signal: int, _frame: FrameType | None) -> None:
-    raise DeadlineExceeded

@@ -2,10 +2,12 @@
 
 gevent's default is a pool of ten native threads: ten hanging look-ups stop all the rest. Here each
 look-up has a green thread over c-ares, single flight per name, and a stale answer is served during
-the refresh.
+the refresh. Without green threads each look-up has a native thread: the system's resolver has no
+time limit.
 """
 
 import socket
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -100,29 +102,35 @@ class Resolver:
         return entry
 
     def _wait(self, host: str, timeout: float) -> _CachedAddresses:
-        if not green():
-            return self._ask(host)
         if host not in self._look_ups and len(self._look_ups) >= MAX_LOOK_UPS:
             raise NotSent("look_ups", f"cannot resolve {host}: too many look-ups are in flight")
         looking = self._begin(host)
         looking.join(timeout)
-        if not looking.ready():
+        if self._look_ups.get(host) is looking:
             raise NotSent("dns", f"cannot resolve {host}: no answer within {timeout:.3g} s")
-        entry: _CachedAddresses | None = looking.value
-        if entry is None:  # a bug of ours; gevent printed the traceback
+        entry = self._known.get(host)
+        if entry is None:  # a bug of ours; the thread printed the traceback
             raise NotSent("dns", f"cannot resolve {host}: the look-up broke off")
         return entry
 
     def _begin(self, host: str) -> Any:
-        import gevent  # noqa: PLC0415  (only where gevent is in use)
-
         looking = self._look_ups.get(host)
         if looking is None:
-            looking = self._look_ups[host] = gevent.spawn(self._ask, host)
-            looking.rawlink(lambda _: self._look_ups.pop(host, None))
+            looking = self._look_ups[host] = _thread(self._ask, host)
+            try:
+                looking.start()
+            except RuntimeError as error:  # this machine is out of threads
+                del self._look_ups[host]
+                raise NotSent("local", f"cannot resolve {host}: {error}") from error
         return looking
 
-    def _ask(self, host: str) -> _CachedAddresses:
+    def _ask(self, host: str) -> None:
+        try:
+            self._refresh(host)
+        finally:
+            self._look_ups.pop(host, None)
+
+    def _refresh(self, host: str) -> None:
         """Look a name up and cache the answer. After a failure a servable answer stays."""
         if self._look_up is None:
             self._look_up = _ares() if green() else _system
@@ -134,18 +142,23 @@ class Resolver:
         if entry.error and before is not None and not before.error:
             before.failed_at = self._now()
             if before.failed_at - before.at <= STALE:
-                return before
-        return self._keep(host, entry)
-
-    def _keep(self, host: str, entry: _CachedAddresses) -> _CachedAddresses:
+                return
         self._known[host] = entry
         self._known.move_to_end(host)
         if len(self._known) > NAMES:
             self._known.popitem(last=False)
-        return entry
 
 
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
+
+
+def _thread(do: Callable[[str], None], host: str) -> Any:
+    """A thread like the process's threads, green or native; not started."""
+    if not green():
+        return threading.Thread(target=do, args=(host,), daemon=True)
+    from gevent import Greenlet  # noqa: PLC0415  (only where gevent is in use)
+
+    return Greenlet(do, host)
 
 
 def _system(host: str) -> Addresses:

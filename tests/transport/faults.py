@@ -81,6 +81,13 @@ FAULTS = [
         "dial::local_resource",
     ),
     Fault(
+        "a name is waited for no longer than the exchange may take, on any thread",
+        "transport/resolver",
+        "looking.join(timeout)",
+        "looking.join()",
+        "resolver::look_up_that_hangs",
+    ),
+    Fault(
         "the fence is asked before the first byte",
         ENDPOINT,
         "                fence()\n",

@@ -3,13 +3,7 @@
 import gevent
 import pytest
 
-from pos_gateway.transport import deadline as subject
 from pos_gateway.transport.deadline import CallContext, DeadlineExceeded
-
-
-@pytest.fixture(autouse=True)
-def green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "_getcurrent", lambda: gevent.getcurrent)
 
 
 def test_an_exchange_in_flight_is_cancelled() -> None:

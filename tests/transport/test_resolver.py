@@ -2,6 +2,7 @@
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -110,6 +111,39 @@ def test_without_green_threads_a_stale_name_is_looked_up_again(
     assert names.resolve() == THERE
     names.now, names.answer = 2 * FRESH + 2, OSError("SERVFAIL")
     assert names.resolve() == THERE
+
+
+def test_without_green_threads_a_look_up_that_hangs_ends_at_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the thread: the system's resolver has no limit of its own."""
+    monkeypatch.setattr(subject, "green", lambda: False)
+    may_answer = threading.Event()
+
+    def look_up(_host: str) -> Addresses:
+        may_answer.wait(PATIENCE)
+        return HERE
+
+    names = Resolver(look_up)
+    with pytest.raises(NotSent, match="no answer within"):
+        names.resolve("hangs.example", 0.01)
+    may_answer.set()
+    assert names.resolve("hangs.example", PATIENCE) == HERE
+
+
+def test_a_machine_without_threads_to_spare_is_not_the_merchants_fault(
+    names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(subject, "green", lambda: False)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(NotSent, match="start new thread") as caught:
+            names.resolve()
+    assert caught.value.code == "local"
+    assert names.resolve() == HERE
 
 
 def test_hundreds_of_callers_share_one_look_up(names: Names) -> None:
