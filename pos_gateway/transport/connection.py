@@ -10,18 +10,15 @@ import socket
 import ssl
 import struct
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from math import ceil
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from pos_gateway.runtime.green import green, native
 from pos_gateway.transport.deadline import TimeIsUp
 
-#: Seconds for which an idle connection may be reused: the default, and the maximum if the peer
-#: states a keep-alive. The default is less than the 5 s of Apache, Node and uvicorn: a request sent
-#: into a close is in doubt.
-IDLE, LONGEST_IDLE = 4.0, 60.0
 #: Seconds after which even a busy connection is replaced: the host's name may have moved.
 LONGEST_LIFE = 300.0
 #: Maximum bytes of a receive. A reply about an order is a tenth as long.
@@ -29,6 +26,8 @@ _AT_ONCE = 16 * 1024
 #: Events to wait for, as numbered by gevent's loop.
 READ, WRITE = 1, 2
 _EVENTS = {READ: select.POLLIN, WRITE: select.POLLOUT}
+
+T = TypeVar("T")
 
 
 class Connection:
@@ -42,7 +41,7 @@ class Connection:
 
     def __init__(self, sock: Any) -> None:
         self._sock = sock
-        self._wait = waiting_for(sock.fileno())
+        self._wait = SocketWait(sock.fileno())
         self._old_at = time.monotonic() + LONGEST_LIFE
         #: When operations end, with TimeIsUp (``time.monotonic``).
         self.until = 0.0
@@ -72,10 +71,9 @@ class Connection:
                 received: bytes = self._sock.recv(_AT_ONCE)
                 return received
 
-    def mark_idle(self, seconds: float | None) -> None:
-        """Keep the connection for reuse. ``seconds``: the peer's keep-alive; None: not stated."""
-        kept = IDLE if seconds is None else min(seconds, LONGEST_IDLE) - 1
-        self.idle_until = min(time.monotonic() + kept, self._old_at)
+    def mark_idle(self, seconds: float) -> None:
+        """Keep the connection for reuse within ``seconds``."""
+        self.idle_until = min(time.monotonic() + seconds, self._old_at)
 
     def is_reusable(self) -> bool:
         """Whether an idle connection may be reused: nothing was received, not even an end.
@@ -137,40 +135,23 @@ class TLSConnection(Connection):
 
     def handshake(self) -> None:
         """Agree with the peer, and verify the certificate. Raises OSError."""
-        while True:
-            try:
-                self._tls.do_handshake()
-            except ssl.SSLWantReadError:
-                self._flush()
-                self._feed()
-            except ssl.SSLError:
-                with suppress(OSError):  # the alert with the reason
-                    self._sock.send(self._outgoing.read())
-                raise
-            else:
-                self._flush()
-                return
+        try:
+            self._run(self._tls.do_handshake)
+        except ssl.SSLError:
+            with suppress(OSError):  # the alert with the reason
+                self._sock.send(self._outgoing.read())
+            raise
+        self._flush()
 
     def send(self, data: bytes) -> None:
-        while True:
-            try:
-                self._tls.write(data)
-            except ssl.SSLWantReadError:  # TLS 1.2 agrees again
-                self._flush()
-                self._feed()
-            else:
-                self._flush()
-                return
+        self._run(self._tls.write, data)
+        self._flush()
 
     def receive(self) -> bytes:
-        while True:
-            try:
-                return self._tls.read(_AT_ONCE)
-            except ssl.SSLWantReadError:
-                self._flush()
-                self._feed()
-            except ssl.SSLZeroReturnError:
-                return b""
+        try:
+            return self._run(self._tls.read, _AT_ONCE)
+        except ssl.SSLZeroReturnError:
+            return b""
 
     def is_reusable(self) -> bool:
         """As over TCP; session tickets may have arrived since the last exchange.
@@ -191,6 +172,15 @@ class TLSConnection(Connection):
             return False
         return False
 
+    def _run(self, operation: Callable[..., T], *arguments: Any) -> T:
+        """The operation's result, exchanging with the peer as needed; TLS 1.2 may agree again."""
+        while True:
+            try:
+                return operation(*arguments)
+            except ssl.SSLWantReadError:
+                self._flush()
+                self._feed()
+
     def _flush(self) -> None:
         if self._outgoing.pending:
             super().send(self._outgoing.read())
@@ -203,40 +193,30 @@ class TLSConnection(Connection):
             self._incoming.write_eof()
 
 
-class Wait(Protocol):
-    """A way to wait for a socket."""
+class SocketWait:
+    """A way to wait for a socket: green threads on the loop, native threads by poll.
 
-    def __call__(self, events: int, until: float) -> bool:
-        """Whether the socket is ready, or has failed, before ``until`` (``time.monotonic``)."""
-        ...
-
-    def close(self) -> None:
-        """Called before the socket is closed."""
-        ...
-
-
-def waiting_for(fileno: int) -> Wait:
-    """The wait that suits the process's threads, green or native."""
-    return GreenTransportWait(fileno) if green() else NativeWait(fileno)
-
-
-class GreenTransportWait:
-    """Green threads' wait, on a watcher made once; only for the loop of the watcher's thread.
-
-    gevent's sockets read in vain before each wait, and make a second timer.
+    gevent's sockets read in vain before each wait, and make a second timer. Here the loop's watcher
+    is made once, and serves only the loop of the thread that made the wait.
     """
 
     __slots__ = ("_fileno", "_hub", "_new_waiter", "_reading")
 
     def __init__(self, fileno: int) -> None:
-        import gevent  # noqa: PLC0415  (only where gevent is in use)
-        from gevent.hub import Waiter  # noqa: PLC0415
-
-        self._hub, self._new_waiter = gevent.get_hub(), Waiter
         self._fileno = fileno
-        self._reading = self._hub.loop.io(fileno, READ)
+        self._hub: Any = None
+        if green():
+            import gevent  # noqa: PLC0415  (only where gevent is in use)
+            from gevent.hub import Waiter  # noqa: PLC0415
+
+            self._hub, self._new_waiter = gevent.get_hub(), Waiter
+            self._reading = self._hub.loop.io(fileno, READ)
 
     def __call__(self, events: int, until: float) -> bool:
+        """Whether the socket is ready, or has failed, before ``until`` (``time.monotonic``)."""
+        if self._hub is None:
+            left = until - time.monotonic()
+            return left > 0 and is_ready(self._fileno, events, ceil(left * 1000))
         loop = self._hub.loop
         # The timer goes by the loop's time. If the loop is behind, the timer ends early: make another.
         while (left := until - time.monotonic()) > 0:
@@ -257,23 +237,9 @@ class GreenTransportWait:
         return False
 
     def close(self) -> None:
-        self._reading.close()
-
-
-class NativeWait:
-    """Native threads' wait, by poll."""
-
-    __slots__ = ("_fileno",)
-
-    def __init__(self, fileno: int) -> None:
-        self._fileno = fileno
-
-    def __call__(self, events: int, until: float) -> bool:
-        left = until - time.monotonic()
-        return left > 0 and is_ready(self._fileno, events, ceil(left * 1000))
-
-    def close(self) -> None:
-        """Nothing is held."""
+        """Called before the socket is closed."""
+        if self._hub is not None:
+            self._reading.close()
 
 
 @cache

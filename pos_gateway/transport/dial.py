@@ -7,10 +7,10 @@ import errno
 import os
 import socket
 import time
-from typing import Any, Protocol
+from typing import Any
 
 from pos_gateway.runtime.green import native
-from pos_gateway.transport.connection import WRITE, waiting_for
+from pos_gateway.transport.connection import WRITE, SocketWait
 from pos_gateway.transport.errors import NotSent
 from pos_gateway.transport.guard import Guard
 from pos_gateway.transport.resolver import Resolver
@@ -22,12 +22,6 @@ CONNECT_BUDGET = 5.0
 OURS = frozenset(
     {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS, errno.ENOMEM, errno.EAGAIN}
 )
-
-
-class Dial(Protocol):
-    """Connects to a host."""
-
-    def __call__(self, host: str, port: int, *, plain: bool, until: float) -> Any: ...
 
 
 class Dialer:
@@ -80,7 +74,7 @@ def _connected(family: socket.AddressFamily, address: Any, until: float) -> Any:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         code = made.connect_ex(address)
         if code == errno.EINPROGRESS:
-            wait = waiting_for(made.fileno())
+            wait = SocketWait(made.fileno())
             try:
                 if not wait(WRITE, until):
                     raise TimeoutError("timed out")

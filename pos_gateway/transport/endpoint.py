@@ -5,58 +5,62 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pos_gateway import __version__
 from pos_gateway.runtime import failpoints
 from pos_gateway.transport import dial
 from pos_gateway.transport.connection import Connection, TLSConnection
 from pos_gateway.transport.deadline import CallContext, TimeIsUp
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
-from pos_gateway.transport.head import Head, host
-from pos_gateway.transport.parser import ParsedReply, read_reply
-
-if TYPE_CHECKING:
-    from pos_gateway.transport.exchange import Request
+from pos_gateway.transport.head import head
+from pos_gateway.transport.messages import Reply, Request
+from pos_gateway.transport.parser import read_reply
 
 #: Minimum seconds that ``try_out`` listens on a new connection.
 LISTEN = 0.25
 #: Seconds for which a TLS session is resumed without verifying the peer's certificate again.
 RESUMED = 3600.0
-#: Maximum kinds of heads remembered. An adapter has three or four.
-_HEADS = 16
-#: A kind of heads: method, names of the headers, and whether the request has no body.
-_Kind = tuple[str, tuple[str, ...], bool]
-#: Default headers of every request.
-_FIELDS = {
-    "User-Agent": f"pos-gateway/{__version__}",
-    "Accept": "application/json",
-    "Accept-Encoding": "identity",
-}
 
 
-class IdleConnections(OrderedDict[Connection, "Endpoint"]):
-    """All merchants' idle connections by endpoint, the longest idle first.
+class IdleConnections:
+    """All merchants' idle connections, also listed by each endpoint, last used last.
 
     Args:
-        most: how many to keep open.
+        most: how many to keep open. The longest idle is closed first.
     """
 
     def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
+        self._most = most
+        #: The endpoint's list for each connection, the longest idle first.
+        self._lists: OrderedDict[Connection, list[Connection]] = OrderedDict()
 
-    def close_oldest(self) -> None:
-        """Close the longest idle connection."""
-        connection, endpoint = self.popitem(last=False)
-        endpoint.drop(connection)
+    def __len__(self) -> int:
+        return len(self._lists)
+
+    def put(self, connection: Connection, idle: list[Connection]) -> None:
+        """Keep a connection of the endpoint with the list ``idle``."""
+        idle.append(connection)
+        self._lists[connection] = idle
+        if len(self._lists) > self._most:
+            self._close(next(iter(self._lists)))
+
+    def take(self, idle: list[Connection]) -> Connection:
+        """The last used connection of the endpoint with the list ``idle``."""
+        connection = idle.pop()
+        self._lists.pop(connection, None)
+        return connection
 
     def close_expired(self) -> None:
         """Close connections past their time: the peers have closed theirs, or soon will."""
         now = time.monotonic()
-        for connection, endpoint in list(self.items()):
-            if now > connection.idle_until and self.pop(connection, None) is not None:
-                endpoint.drop(connection)
+        for connection in list(self._lists):
+            if now > connection.idle_until:
+                self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        with suppress(KeyError, ValueError):  # an exchange has taken the connection
+            self._lists.pop(connection).remove(connection)
+            connection.close()
 
 
 class Endpoint:
@@ -65,52 +69,46 @@ class Endpoint:
     The concurrency limit bounds a merchant's exchanges: no exchange waits for a connection.
 
     Args:
-        scheme: ``http`` or ``https``.
         name: the host's name or address.
         port: the host's port.
+        host: the value of the Host header.
         connections: maximum idle connections.
-        context: for TLS.
-        connect: opens TCP connections.
+        context: for TLS; None: plain HTTP.
+        dialer: opens TCP connections.
         every_idle: all merchants' idle connections.
     """
 
     __slots__ = (
-        *("_connect", "_connections", "_context", "_every_idle", "_fields", "_heads"),
-        *("_idle", "_is_closed"),
-        *("_name", "_port", "_session", "_session_until", "serves"),
+        *("_connections", "_context", "_dialer", "_every_idle", "_host", "_idle"),
+        *("_name", "_port", "_session", "_session_until"),
     )
 
     def __init__(
         self,
-        scheme: str,
         name: str,
         port: int,
+        host: str,
         connections: int,
-        context: ssl.SSLContext,
-        connect: dial.Dial,
+        context: ssl.SSLContext | None,
+        dialer: dial.Dialer,
         every_idle: IdleConnections,
     ) -> None:
-        self._name, self._port, self._connect = name, port, connect
-        self._context = context if scheme == "https" else None
+        self._name, self._port, self._host = name, port, host
+        self._context, self._dialer = context, dialer
+        #: 0: closed.
         self._connections = connections
-        self._fields = {"Host": host(name, port, scheme), **_FIELDS}
-        self._heads: dict[_Kind, Head] = {}
         self._every_idle = every_idle
-        #: Last used last.
         self._idle: list[Connection] = []
-        self._is_closed = False
         self._session: ssl.SSLSession | None = None
         self._session_until = 0.0
-        #: Scheme, host and port as written, and connections, as ordered by the owner.
-        self.serves = ("", "", 0)
 
     def exchange(
         self,
-        request: "Request",
+        request: Request,
         target: str,
         context: CallContext,
         fence: Callable[[], None] | None,
-    ) -> ParsedReply:
+    ) -> Reply:
         """Send a request, and read the reply.
 
         Head and body leave in a single write: each write is a system call, and wakes the peer up.
@@ -118,10 +116,8 @@ class Endpoint:
         Raises:
             TransportError, OSError, DeadlineExceeded: ``context`` has the exchange's progress.
         """
-        body = request.body or b""
-        kind = request.method, (*request.headers,), request.body is None
-        head = self._heads.get(kind) or self._new_head(kind)
-        data = head.filled(target, (*request.headers.values(),), len(body)) + body
+        data = head(request.method, target, self._host, request.headers, request.body)
+        data += request.body or b""
         connection = self._reusable()
         is_new = connection is None
         if connection is None:
@@ -143,21 +139,18 @@ class Endpoint:
             if not first:
                 raise NoValidReply("broken_off", "closed without a reply")
             context.replied = time.perf_counter()
-            received = read_reply(first, connection.receive, request.method, request.expects)
+            reply, seconds = read_reply(first, connection.receive, request.method, request.expects)
         except BaseException:  # also when a green thread is killed
             connection.close()  # unread bytes must reach no later exchange
             raise
         if is_new and isinstance(connection, TLSConnection):
             self._keep_session(connection)
-        if received.is_kept and len(self._idle) < self._connections and not self._is_closed:
-            connection.mark_idle(received.seconds)
-            self._idle.append(connection)
-            self._every_idle[connection] = self
-            if len(self._every_idle) > self._every_idle.most:
-                self._every_idle.close_oldest()
+        if seconds and len(self._idle) < self._connections:
+            connection.mark_idle(seconds)
+            self._every_idle.put(connection, self._idle)
         else:
             connection.close(is_complete=True)
-        return received
+        return reply
 
     def try_out(self, context: CallContext) -> None:
         """Connect, then listen equally long: does the peer keep the connection open?
@@ -184,31 +177,14 @@ class Endpoint:
 
     def close(self) -> None:
         """Close idle connections now, and connections in use after their exchange."""
-        self._is_closed = True
+        self._connections = 0
         while self._idle:
-            connection = self._idle.pop()
-            self._every_idle.pop(connection, None)
-            connection.close()
-
-    def drop(self, connection: Connection) -> None:
-        """Close an idle connection, unless an exchange has taken it."""
-        with suppress(ValueError):
-            self._idle.remove(connection)
-            connection.close()
-
-    def _new_head(self, kind: _Kind) -> Head:
-        method, names, is_bare = kind
-        head = Head.of(method, self._fields, names, has_body=not is_bare)
-        if len(self._heads) >= _HEADS:
-            self._heads.clear()
-        self._heads[kind] = head
-        return head
+            self._every_idle.take(self._idle).close()
 
     def _reusable(self) -> Connection | None:
         """An idle connection, open as far as is known: the peer may be closing."""
         while self._idle:
-            connection = self._idle.pop()
-            self._every_idle.pop(connection, None)
+            connection = self._every_idle.take(self._idle)
             if connection.is_reusable():
                 connection.idle_until = 0.0
                 return connection
@@ -219,7 +195,7 @@ class Endpoint:
         began = time.perf_counter()
         context.begun = context.connecting = True
         try:
-            sock = self._connect(
+            sock = self._dialer.dial(
                 self._name, self._port, plain=self._context is None, until=context.until
             )
             if self._context is None:

@@ -3,10 +3,8 @@
 import ssl
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from functools import partial
-from math import inf
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -17,9 +15,9 @@ from pos_gateway.transport.endpoint import Endpoint, IdleConnections
 from pos_gateway.transport.errors import Misconfigured, TransportError
 from pos_gateway.transport.failures import by_progress, failure, without_tracebacks
 from pos_gateway.transport.guard import Guard
-from pos_gateway.transport.parser import ACKNOWLEDGEMENT, BODY_LIMIT
+from pos_gateway.transport.head import host_and_port, host_header, located
+from pos_gateway.transport.messages import ACKNOWLEDGEMENT, BODY_LIMIT, Exchange, Reply, Request
 from pos_gateway.transport.resolver import Resolver
-from pos_gateway.transport.url import host_and_port, located
 
 if TYPE_CHECKING:
     from pos_gateway.transport.session import PosSession
@@ -41,45 +39,6 @@ ENDPOINTS = 2048
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """An HTTP request. ``url`` is absolute."""
-
-    method: str
-    url: str
-    body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    #: Maximum bytes of the reply's body; a refusal's is never above ACKNOWLEDGEMENT.
-    expects: int = ACKNOWLEDGEMENT
-    #: A search changes nothing at the POS, though the method is not GET.
-    is_search: bool = False
-    #: Seconds for the exchange, if fewer than the call's rest: for a look optional to the call.
-    seconds: float = inf
-
-    @property
-    def changes(self) -> bool:
-        """Whether the request may change something at the POS."""
-        return self.method != "GET" and not self.is_search
-
-    @property
-    def is_look(self) -> bool:
-        """Whether the call can do without the reply."""
-        return self.seconds < inf
-
-    def adding(self, headers: Mapping[str, str]) -> "Request":
-        """The request with more headers."""
-        return replace(self, headers={**self.headers, **headers}) if headers else self
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A complete reply. Header names in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class Connections(NamedTuple):
     """Connections to merchants."""
 
@@ -98,10 +57,6 @@ class ClientIdentity(Protocol):
     def authority(self) -> str | None: ...
     @property
     def chain(self) -> str | None: ...
-
-
-#: Exchanges a request for a reply. Raises TransportError.
-Exchange = Callable[[Request], Reply]
 
 
 class Send:
@@ -150,7 +105,7 @@ class Transport:
         idle: int = 200,
     ) -> None:
         self._guard = guard or Guard()
-        self._dial = dial.Dialer(self._guard, resolver or Resolver()).dial
+        self._dialer = dial.Dialer(self._guard, resolver or Resolver())
         self._ca_file = ca_file
         self._tls = tls.context(ca_file=ca_file)
         #: TLS contexts by authority and chain, each kept while an endpoint uses the context: loading the
@@ -158,7 +113,8 @@ class Transport:
         self._contexts: WeakValueDictionary[tuple[str | None, str | None], ssl.SSLContext] = (
             WeakValueDictionary()
         )
-        self._endpoints: OrderedDict[str, Endpoint] = OrderedDict()
+        #: By key, scheme, host and port as written, and maximum idle connections.
+        self._endpoints: OrderedDict[tuple[str, str, str, int], Endpoint] = OrderedDict()
         self._idle = IdleConnections(idle)
         self._exchanges: set[CallContext] = set()
 
@@ -200,17 +156,20 @@ class Transport:
         """
         try:
             scheme, netloc, target = located(request.url)
-            endpoint = self._endpoints.get(key)
-            if endpoint is not None and endpoint.serves == (scheme, netloc, connections):
-                self._endpoints.move_to_end(key)
+            terms = key, scheme, netloc, connections
+            endpoint = self._endpoints.get(terms)
+            if endpoint is None:
+                endpoint = self._made(request.url, connections, identity)
+                self._endpoints[terms] = endpoint
+                if len(self._endpoints) > ENDPOINTS:
+                    self._endpoints.popitem(last=False)[1].close()
             else:
-                endpoint = self._replaced(endpoint, key, request.url, connections, identity)
+                self._endpoints.move_to_end(terms)
         except ValueError as error:
             raise Misconfigured("url", error) from error
         context = context or CallContext()
         do = partial(endpoint.exchange, request, target, context, fence)
-        received = self._within(seconds, do, context)
-        return Reply(received.status, received.headers, received.body)
+        return self._within(seconds, do, context)
 
     def reach(self, url: str, *, identity: ClientIdentity | None = None) -> None:
         """Connect as ``send`` does, TLS included, and close without a byte of HTTP.
@@ -257,31 +216,19 @@ class Transport:
         finally:
             self._exchanges.discard(context)
 
-    def _replaced(
-        self,
-        endpoint: Endpoint | None,
-        key: str,
-        url: str,
-        connections: int,
-        identity: ClientIdentity | None,
-    ) -> Endpoint:
-        """A new endpoint for the key, in place of the present one, if any."""
-        made = self._made(url, connections, identity)
-        if endpoint is not None:
-            endpoint.close()
-        self._endpoints[key] = made
-        self._endpoints.move_to_end(key)
-        if len(self._endpoints) > ENDPOINTS:
-            self._endpoints.popitem(last=False)[1].close()
-        return made
-
     def _made(self, url: str, connections: int, identity: ClientIdentity | None) -> Endpoint:
         scheme, name, port = host_and_port(url)
         self._guard.check_url(scheme, name, port)
         context = self._tls if identity is None else self._context(identity)
-        made = Endpoint(scheme, name, port, connections, context, self._dial, self._idle)
-        made.serves = (*located(url)[:2], connections)
-        return made
+        return Endpoint(
+            name,
+            port,
+            host_header(name, port, scheme),
+            connections,
+            context if scheme == "https" else None,
+            self._dialer,
+            self._idle,
+        )
 
     def _context(self, identity: ClientIdentity) -> ssl.SSLContext:
         terms = authority, chain = identity.authority, identity.chain

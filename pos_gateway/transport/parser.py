@@ -6,14 +6,15 @@ quote nothing of a reply, where personal data may be.
 
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from pos_gateway.runtime.green import cooperatively
 from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.messages import ACKNOWLEDGEMENT, Reply
 
-#: Longest reply bodies, in bytes: an acknowledgement's (the default), and the maximum for a
-#: request to ask for. Reading 256 KiB of JSON takes as long as a hundred small orders.
-ACKNOWLEDGEMENT, BODY_LIMIT = 32 * 1024, 256 * 1024
+#: Seconds for which an idle connection may be reused: the default, and the maximum if the peer
+#: states a keep-alive. The default is less than the 5 s of Apache, Node and uvicorn: a request sent
+#: into a close is in doubt.
+IDLE, LONGEST_IDLE = 4.0, 60.0
 #: Longest head in bytes, interim replies included: a few hundred peers must not fill the memory.
 HEAD_LIMIT = 64 * 1024
 #: Maximum headers, and maximum interim replies before the final reply.
@@ -48,8 +49,11 @@ class _Lines:
 _CRLF, _LF = _Lines(b"\r\n"), _Lines(b"\n")
 _whole_head = _CRLF.head.match
 _CHUNK = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*+(?:;[\t\x20-\x7e\x80-\xff]*+)?\r\n")
+_TRAILER = re.compile(rb"((?:" + _FIELD + rb")?)\r\n")
 #: Content codings without an effect on the body.
 _PLAIN = frozenset({"", "identity", "none", "utf-8", "utf8"})
+#: Headers with a list of values, also if repeated.
+_LISTS = frozenset({"connection", "content-encoding", "content-length", "transfer-encoding"})
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECASE)
 
@@ -57,19 +61,12 @@ _KEEP_ALIVE = re.compile(r"(?:^|[\s,])timeout\s*=\s*([0-9]{1,6})\b", re.IGNORECA
 Receive = Callable[[], bytes]
 
 
-class ParsedReply(NamedTuple):
-    """A complete reply. Header names in lower case; of a repeated header, the last value."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-    #: Whether the connection may be reused, and for how many seconds by the peer's keep-alive.
-    is_kept: bool
-    seconds: float | None
-
-
-def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> ParsedReply:
+def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> tuple[Reply, float]:
     """The reply to a request with ``method``, read to the exchange's end.
+
+    Header names are in lower case; of a repeated header, the last value counts. Headers about
+    the reply's end, encoding and connection count with all values. The number is the seconds until
+    the end of the connection's reuse; 0: not at all.
 
     Args:
         first: the first bytes after the request.
@@ -87,17 +84,15 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Par
     status, minor, at = int(head[2]), head[1], head.end()
     if status < 200:
         raise _invalid("the peer switches to another protocol")
-    headers, repeated = _fields(head[3], end)
+    headers = _fields(head[3], end)
     if status >= 400:  # a refusal has no order in it, and no page of orders
         expects = min(expects, ACKNOWLEDGEMENT)
 
     length = headers.get("content-length")
     encoding = headers.get("transfer-encoding")
-    if repeated:
-        _check_repeated(repeated)
     coding = headers.get("content-encoding")
     if coding and not _is_plain(coding):
-        raise _encoded()
+        raise NoValidReply("encoding", "the reply is encoded although identity was asked for")
     if length is not None and not _LENGTH.fullmatch(length):
         raise _invalid("not one length of the body")
     if encoding is not None and (
@@ -105,7 +100,7 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Par
     ):
         raise _invalid("not one encoding of the body")
 
-    is_kept = _stays_open(minor, headers, repeated)
+    is_kept = _stays_open(minor, headers)
     if status in (204, 304) or method == "HEAD":
         # A body announced by a 204 would be read as the next reply.
         is_kept = is_kept and len(data) == at and not (status == 204 and int(length or 0))
@@ -118,8 +113,7 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> Par
         is_kept = is_kept and not left
     else:
         body, is_kept = _to_the_end(data[at:], receive, expects), False
-    seconds = _kept(headers["keep-alive"]) if is_kept and "keep-alive" in headers else None
-    return ParsedReply(status, headers, body, is_kept, seconds)
+    return Reply(status, headers, body), _kept(headers.get("keep-alive", "")) if is_kept else 0.0
 
 
 def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytearray]:
@@ -170,10 +164,9 @@ def _more(data: bytearray, start: int, receive: Receive) -> bytes:
     return more
 
 
-def _fields(text: bytes, end: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """The headers, and all values of repeated headers. Python's e-mail parser would be slow."""
+def _fields(text: bytes, end: str) -> dict[str, str]:
+    """The headers. Python's e-mail parser would be slow."""
     headers: dict[str, str] = {}
-    repeated: dict[str, list[str]] = {}
     lines = text.decode("latin-1").split(end)
     if len(lines) > _FIELDS + 1:
         raise _invalid(f"more than {_FIELDS} fields")
@@ -181,19 +174,10 @@ def _fields(text: bytes, end: str) -> tuple[dict[str, str], dict[str, list[str]]
     for line in lines:
         name, _, value = line.partition(":")
         name, value = name.lower(), value.strip(" \t")
-        if name in headers:
-            repeated.setdefault(name, [headers[name]]).append(value)
+        if name in headers and name in _LISTS:
+            value = f"{headers[name]},{value}"
         headers[name] = value
-    return headers, repeated
-
-
-def _check_repeated(repeated: Mapping[str, list[str]]) -> None:
-    if "content-length" in repeated:
-        raise _invalid("not one length of the body")
-    if "transfer-encoding" in repeated:
-        raise _invalid("not one encoding of the body")
-    if not all(map(_is_plain, repeated.get("content-encoding", ()))):
-        raise _encoded()
+    return headers
 
 
 def _is_plain(coding: str) -> bool:
@@ -201,22 +185,18 @@ def _is_plain(coding: str) -> bool:
     return all(each.strip(" \t").lower() in _PLAIN for each in coding.split(","))
 
 
-def _stays_open(
-    minor: bytes, headers: Mapping[str, str], repeated: Mapping[str, list[str]]
-) -> bool:
+def _stays_open(minor: bytes, headers: Mapping[str, str]) -> bool:
     """Whether the peer keeps the connection for another exchange."""
-    said = headers.get("connection", "")
-    if "connection" in repeated:
-        said = ",".join(repeated["connection"])
-    if said and "close" in said.lower():
-        return False
-    return minor != b"0" or "keep-alive" in headers or "keep-alive" in said.lower()
+    said = headers.get("connection", "").lower()
+    return "close" not in said and (
+        minor != b"0" or "keep-alive" in headers or "keep-alive" in said
+    )
 
 
-def _kept(text: str) -> float | None:
-    """Seconds for which the peer keeps an idle connection, by the Keep-Alive header."""
+def _kept(text: str) -> float:
+    """Seconds until the end of an idle connection's reuse, by the peer's Keep-Alive header."""
     said = _KEEP_ALIVE.search(text)
-    return float(said[1]) if said else None
+    return IDLE if said is None else max(0.0, min(float(said[1]), LONGEST_IDLE) - 1)
 
 
 def _sized(data: bytes | bytearray, receive: Receive, length: int, most: int) -> tuple[bytes, bool]:
@@ -245,86 +225,49 @@ def _to_the_end(data: bytes | bytearray, receive: Receive, most: int) -> bytes:
     raise _too_long(most)
 
 
-def _unchunked(data: bytes | bytearray, receive: Receive, most: int) -> tuple[bytes, bool]:
+def _unchunked(first: bytes | bytearray, receive: Receive, most: int) -> tuple[bytes, bool]:
     """A body in chunks, and whether anything follows."""
-    coming = _Coming(data, receive)
-    body = bytearray()
+    data, body = bytearray(first), bytearray()
     for _ in cooperatively(range(_CHUNKS), _YIELD_EVERY):
-        size = int(coming.line(_CHUNK, "a chunk without a size")[1], 16)
+        size = int(_line(data, receive, _CHUNK, "a chunk without a size"), 16)
         if not size:
-            coming.trailer()
-            return bytes(body), coming.has_more
+            for _ in range(_TRAILERS):
+                if not _line(data, receive, _TRAILER, "a trailer that is no field"):
+                    return bytes(body), bool(data)
+            raise _invalid("a trailer without end")
         if len(body) + size > most:
             raise _too_long(most)
-        coming.take(size, body)
-        if coming.exactly(2) != b"\r\n":
+        while len(data) < size + 2:
+            data += _next(receive)
+        if data[size : size + 2] != b"\r\n":
             raise _invalid("a chunk is longer than it says")
+        body += data[:size]
+        del data[: size + 2]
     raise _invalid(f"more than {_CHUNKS} chunks")
 
 
-class _Coming:
-    """The bytes of a body in chunks, received as needed."""
-
-    __slots__ = ("_at", "_data", "_receive")
-
-    def __init__(self, data: bytes | bytearray, receive: Receive) -> None:
-        self._data, self._at, self._receive = bytes(data), 0, receive
-
-    @property
-    def has_more(self) -> bool:
-        return self._at < len(self._data)
-
-    def line(self, pattern: re.Pattern[bytes], problem: str) -> re.Match[bytes]:
-        """The next line, matched against a pattern. Raises NoValidReply: no match."""
-        while True:
-            found = pattern.match(self._data, self._at)
-            if found is not None and found.end() - self._at <= _LONGEST:
-                self._at = found.end()
-                return found
-            if self._data.find(b"\n", self._at) >= 0 or len(self._data) - self._at >= _LONGEST:
-                raise _invalid(problem)
-            self._more()
-
-    def take(self, size: int, into: bytearray) -> None:
-        """Append the next bytes as received."""
-        while size:
-            if not self.has_more:
-                self._more()
-            part = self._data[self._at : self._at + size]
-            into += part
-            self._at += len(part)
-            size -= len(part)
-
-    def exactly(self, size: int) -> bytes:
-        """The next ``size`` bytes in a single piece."""
-        while len(self._data) - self._at < size:
-            self._more()
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def trailer(self) -> None:
-        """Discard the lines after the last chunk."""
-        for _ in range(_TRAILERS):
-            if self.line(_TRAILER, "a trailer that is no field")[0] == b"\r\n":
-                return
-        raise _invalid("a trailer without end")
-
-    def _more(self) -> None:
-        more = self._receive()
-        if not more:
-            raise NoValidReply("cut", "the reply ends within its chunks")
-        self._data, self._at = self._data[self._at :] + more, 0
+def _line(data: bytearray, receive: Receive, pattern: re.Pattern[bytes], problem: str) -> bytes:
+    """Take the next line off ``data``, and return the pattern's group. Raises NoValidReply: no match."""
+    while True:
+        found = pattern.match(data)
+        if found is not None and found.end() <= _LONGEST:
+            group: bytes = found[1]
+            del data[: found.end()]
+            return group
+        if b"\n" in data or len(data) >= _LONGEST:
+            raise _invalid(problem)
+        data += _next(receive)
 
 
-_TRAILER = re.compile(rb"(?:" + _FIELD + rb")?\r\n")
+def _next(receive: Receive) -> bytes:
+    more = receive()
+    if not more:
+        raise NoValidReply("cut", "the reply ends within its chunks")
+    return more
 
 
 def _invalid(problem: str) -> NoValidReply:
     return NoValidReply("invalid_reply", problem)
-
-
-def _encoded() -> NoValidReply:
-    return NoValidReply("encoding", "the reply is encoded although identity was asked for")
 
 
 def _too_long(most: int) -> NoValidReply:

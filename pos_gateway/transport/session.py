@@ -15,7 +15,7 @@ from requests.utils import get_encoding_from_headers
 from urllib3 import HTTPResponse
 
 from pos_gateway.transport.errors import Misconfigured, NoValidReply, TransportError
-from pos_gateway.transport.exchange import ACKNOWLEDGEMENT, Reply, Request, Send
+from pos_gateway.transport.messages import ACKNOWLEDGEMENT, Exchange, Reply, Request
 
 #: Maximum bytes of a request's body: a generated body may have no end.
 BODY = 16 * 1024 * 1024
@@ -37,7 +37,7 @@ class PosSession(requests.Session):
     failure, or raised a different exception.
     """
 
-    def __init__(self, send: Send, expects: int = ACKNOWLEDGEMENT) -> None:
+    def __init__(self, send: Exchange, expects: int = ACKNOWLEDGEMENT) -> None:
         self._through = _Through(self, send)
         super().__init__()
         self.trust_env = False
@@ -80,7 +80,7 @@ def reply_of(response: requests.Response) -> Reply:
 class _Through(BaseAdapter):
     """The adapter of requests that passes prepared requests to ``send``."""
 
-    def __init__(self, session: PosSession, send: Send) -> None:
+    def __init__(self, session: PosSession, send: Exchange) -> None:
         super().__init__()
         self._session, self._send = session, send
         #: The failure of a change possibly received: no further change may follow.

@@ -12,10 +12,10 @@ import pytest
 import trustme
 
 from pos_gateway.transport import endpoint as subject
-from pos_gateway.transport.connection import IDLE
 from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request, Transport
 from pos_gateway.transport.guard import Guard
+from pos_gateway.transport.parser import IDLE
 from pos_gateway.transport.resolver import Resolver
 from testkit.hostile.peer import Peer, a_reply, answers, peer, read_request
 from testkit.patience import PATIENCE
@@ -243,11 +243,10 @@ def test_a_peer_that_forgot_a_session_is_agreed_with_anew(
     restarted = Resuming()
     with peer(restarted, tls=serving(ca, version)) as seen:
         moved = Transport(guard=OPEN)
-        moved._endpoints = transport._endpoints
         [endpoint] = transport._endpoints.values()
         endpoint._port = seen.port  # the same POS, after a restart: its keys are new
         assert port != seen.port
-        endpoint.serves = ("https", f"127.0.0.1:{seen.port}", 2)
+        moved._endpoints["m", "https", f"127.0.0.1:{seen.port}", 2] = endpoint
         assert send(moved, seen, "https", identity=ours).status == 200
     assert restarted.resumed == [False]
 

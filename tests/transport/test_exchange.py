@@ -30,7 +30,6 @@ from pos_gateway.transport.exchange import (
     Transport,
 )
 from pos_gateway.transport.guard import Guard
-from pos_gateway.transport.parser import HEAD_LIMIT
 from testkit.hostile.peer import Peer, Script, a_reply, answers, hangs, peer, read_request
 from testkit.patience import PATIENCE
 
@@ -152,20 +151,6 @@ def test_reading_a_reply_of_many_chunks_yields(
     assert turns == [green._TURN] * 5
 
 
-@pytest.mark.parametrize(
-    "head_and_body",
-    [
-        b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 2000 + b"0\r\n\r\n",
-        b"X: 1\r\n" * 101 + b"Content-Length: 2\r\n\r\n{}",
-    ],
-    ids=["chunks", "fields"],
-)
-def test_a_reply_in_too_many_pieces_is_given_up(head_and_body: bytes) -> None:
-    script = answers(b"HTTP/1.1 200 OK\r\n" + head_and_body)
-    with peer(script) as seen, pytest.raises(NoValidReply, match="more than"):
-        exchange(seen)
-
-
 def in_one_length(body: bytes) -> bytes:
     return b"Content-Length: %d\r\n\r\n" % len(body) + body
 
@@ -196,32 +181,6 @@ def test_the_body_limit_is_exact(
     with peer(script(b"x" * (BODY_LIMIT + 1))) as seen, pytest.raises(NoValidReply) as caught:
         exchange(seen, expects=BODY_LIMIT)
     assert caught.value.code == "reply_too_long"
-
-
-@pytest.mark.parametrize("status", ["400 Bad Request", "404 Not Found", "500 Oops"])
-def test_a_refusal_has_the_small_body_limit(status: str) -> None:
-    """It has no order in it, and no page of orders: a longer one takes time and says no more."""
-    with peer(answers(a_reply(b"x" * ACKNOWLEDGEMENT, status))) as seen:
-        assert len(exchange(seen, expects=BODY_LIMIT).body) == ACKNOWLEDGEMENT
-    longer = answers(a_reply(b"x" * (ACKNOWLEDGEMENT + 1), status))
-    with peer(longer) as seen, pytest.raises(NoValidReply) as caught:
-        exchange(seen, expects=BODY_LIMIT)
-    assert caught.value.code == "reply_too_long"
-
-
-@pytest.mark.parametrize("interim", [b"", b"HTTP/1.1 100 Continue\r\nX: 1\r\n\r\n"])
-def test_the_head_limit_is_exact(interim: bytes) -> None:
-    def script(size: int) -> Script:
-        before, after = interim + b"HTTP/1.1 200 OK\r\n", b"Content-Length: 2\r\n\r\n"
-        left = size - len(before) - len(after)
-        lines = b"".join(b"X: %b\r\n" % (b"x" * 995) for _ in range(left // 1000 - 1))
-        last = b"Y: %b\r\n" % (b"y" * (left - len(lines) - 5))
-        return answers(before + lines + last + after + b"{}")
-
-    with peer(script(HEAD_LIMIT)) as seen:
-        assert exchange(seen).body == b"{}"
-    with peer(script(HEAD_LIMIT + 1)) as seen, pytest.raises(NoValidReply, match="head is longer"):
-        exchange(seen)
 
 
 def test_the_fence_stops_a_request_on_a_new_and_on_a_reused_connection() -> None:
@@ -451,24 +410,10 @@ def test_the_expected_size_of_a_reply_is_exact(
         b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort",
         b"nonsense\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"".join(b"h%d: 1\r\n" % n for n in range(200)) + b"\r\n",
-        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
         a_reply(b"x" * 10, Content_Encoding="gzip"),
-        b"HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\nContent-Encoding: gzip\r\n"
-        b"Content-Length: 1\r\n\r\nx",
         a_reply(b"x" * (ACKNOWLEDGEMENT + 1)),
     ],
-    ids=[
-        "closed",
-        "cut",
-        "nonsense",
-        "chunks",
-        "many",
-        "header",
-        "encoded",
-        "encoded later",
-        "long",
-    ],
+    ids=["closed", "cut", "nonsense", "chunks", "encoded", "long"],
 )
 def test_anything_but_a_complete_valid_reply_is_in_doubt_and_costs_the_connection(
     reply: bytes,

@@ -6,7 +6,7 @@ ends that differ, a folded length), where it is cut, or where it is without end.
 is in ``testkit/hostile/catalogue.py``; damage without a plan is ``test_reply_fuzz.py``'s.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
@@ -15,13 +15,8 @@ from hypothesis import strategies as st
 
 from pos_gateway.transport import parser
 from pos_gateway.transport.errors import NoValidReply
-from pos_gateway.transport.parser import (
-    ACKNOWLEDGEMENT,
-    BODY_LIMIT,
-    HEAD_LIMIT,
-    ParsedReply,
-    read_reply,
-)
+from pos_gateway.transport.messages import ACKNOWLEDGEMENT, BODY_LIMIT
+from pos_gateway.transport.parser import HEAD_LIMIT, IDLE, LONGEST_IDLE, read_reply
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -33,6 +28,19 @@ class Waits(Exception):
     """The parser waits for more."""
 
 
+class Read(NamedTuple):
+    """A reply, and for how many seconds its connection may be reused."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    seconds: float
+
+    @property
+    def is_kept(self) -> bool:
+        return self.seconds > 0
+
+
 def read(
     data: bytes,
     size: int = 100_000,
@@ -40,7 +48,7 @@ def read(
     method: str = "POST",
     expects: int = ACKNOWLEDGEMENT,
     ends: bool = True,
-) -> ParsedReply:
+) -> Read:
     """Parse the bytes in pieces of this size, before the connection's end, or without one."""
     pieces = (data[start : start + size] for start in range(0, len(data), size))
 
@@ -50,7 +58,8 @@ def read(
             raise Waits
         return piece
 
-    return read_reply(next(pieces), receive, method, expects)
+    reply, seconds = read_reply(next(pieces), receive, method, expects)
+    return Read(reply.status, reply.headers, reply.body, seconds)
 
 
 class Is(NamedTuple):
@@ -373,17 +382,21 @@ def test_a_fold_is_a_blank() -> None:
 @pytest.mark.parametrize(
     ("said", "seconds"),
     [
-        (b"timeout=5, max=100", 5.0),
-        (b"max=100, timeout = 7", 7.0),
+        (b"timeout=5, max=100", 4.0),
+        (b"max=100, timeout = 7", 6.0),
+        (b"timeout=3600", LONGEST_IDLE - 1),
+        (b"timeout=1", 0.0),
         (b"TIMEOUT=0", 0.0),
-        (b"max=9", None),
-        (b"timeout=-5", None),
-        (b"mytimeout=5", None),
-        (b"timeout=9999999", None),
-        (b"timeout=x", None),
+        (b"max=9", IDLE),
+        (b"timeout=-5", IDLE),
+        (b"mytimeout=5", IDLE),
+        (b"timeout=9999999", IDLE),
+        (b"timeout=x", IDLE),
     ],
 )
-def test_the_peers_keep_alive_is_read(said: bytes, seconds: float | None) -> None:
+def test_a_connection_is_reused_until_a_second_before_its_peer_closes_it(
+    said: bytes, seconds: float
+) -> None:
     assert read(OK + b"Keep-Alive: " + said + b"\r\n" + TWO).seconds == seconds
 
 

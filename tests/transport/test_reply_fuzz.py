@@ -11,6 +11,7 @@ import re
 import tracemalloc
 from collections.abc import Iterator
 from itertools import chain, cycle
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -72,7 +73,7 @@ class Line:
 
     def __init__(self) -> None:
         self._transport = Transport(guard=Guard(allow_all=True))
-        self._transport._dial = self._connect  # type: ignore[assignment]
+        self._transport._dialer = SimpleNamespace(dial=self._connect)  # type: ignore[assignment]
         self._sockets: list[FakeSocket] = []
 
     def send(self, request: Request, *pieces: Iterator[bytes]) -> Reply:
