@@ -103,9 +103,9 @@ FAULTS = [
     ),
     Fault(
         "what broke off is not reused",
-        ENDPOINT,
-        "        if seconds and",
-        "        if",
+        PARSER,
+        " if is_kept else 0.0",
+        "",
         "endpoint::what_comes_after or exchange::reused",
     ),
     Fault(
@@ -181,8 +181,8 @@ FAULTS = [
     Fault(
         "a busy connection follows its host's name",
         CONNECTION,
-        "min(time.monotonic() + kept, self._old_at)",
-        "time.monotonic() + kept",
+        "min(time.monotonic() + seconds, self._old_at)",
+        "time.monotonic() + seconds",
         "connection::replaced_in_time",
     ),
     Fault(
