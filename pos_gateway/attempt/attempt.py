@@ -34,8 +34,9 @@ class Attempt(Generic[Content]):
     expired: bool = False
     #: Whether a cancel request may call the POS; else ``Decision.needs_pos`` asks for the call.
     may_call: bool = True
-    #: The attempt's part of the merchant's time limit, and the progress of the exchanges, which the
-    #: transport writes; can end the attempt early.
+    #: The attempt's part of the merchant's time limit.
+    time_limit_share: float = 1.0
+    #: The progress of the exchanges, written by the transport; can end the attempt early.
     context: CallContext = field(default_factory=CallContext)
     #: Called when the call begins: from there on the attempt waits for its merchant.
     on_call: Callable[[], None] | None = None

@@ -263,7 +263,7 @@ class _Conversation(Send):
     ) -> None:
         self._caller, self._merchant, self._attempt = caller, merchant, attempt
         self._auth = credentials_of(merchant)
-        limit = caller.time_limit(merchant) * attempt.context.part
+        limit = caller.time_limit(merchant) * attempt.time_limit_share
         self._until = caller.clock.monotonic() + min(limit, left)
         self._least = min(LEAST, limit / 2)
         self._has_begun = False

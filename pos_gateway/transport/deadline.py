@@ -25,18 +25,14 @@ class CallContext:
     """An attempt's exchanges: time limit, progress, and a way to cancel.
 
     Enter the context for an exchange. Inside, ``cancel`` raises DeadlineExceeded.
-
-    Args:
-        part: the attempt's part of the merchant's time limit.
     """
 
     __slots__ = (
         *("_thread", "begun", "connect_seconds", "connecting", "is_cancelled"),
-        *("part", "replied", "sent", "until"),
+        *("replied", "sent", "until"),
     )
 
-    def __init__(self, part: float = 1.0) -> None:
-        self.part = part
+    def __init__(self) -> None:
         self.is_cancelled = False
         #: When the present exchange ends (``time.monotonic``).
         self.until = inf

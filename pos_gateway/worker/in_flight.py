@@ -19,7 +19,6 @@ from pos_gateway.ledger.states import Action
 from pos_gateway.reports.counters import WAITS
 from pos_gateway.runtime import failpoints
 from pos_gateway.telemetry import metrics
-from pos_gateway.transport.deadline import CallContext
 from pos_gateway.worker.celery_internals import green_threads
 from pos_gateway.worker.crew import Crew
 from pos_gateway.worker.request import OrderRequest, RequestState
@@ -106,7 +105,7 @@ class OrdersInFlight:
             request.action,
             expired=expired,
             may_call=may_call,
-            context=CallContext(1.0 if call is None else call.time_limit_share),
+            time_limit_share=1.0 if call is None else call.time_limit_share,
             on_call=partial(self._call_began, request),
             received=request.received,
         )

@@ -301,7 +301,7 @@ def test_an_order_in_doubt_is_looked_up_also_while_it_is_to_be_cancelled() -> No
 
 def test_a_probe_has_a_part_of_the_merchants_time_limit() -> None:
     transport = Transport(reply(500))
-    attempt(transport, context=CallContext(0.5))
+    attempt(transport, time_limit_share=0.5)
     assert transport.seconds == 4.0
     attempt(transport)
     assert transport.seconds == 8.0
