@@ -52,8 +52,8 @@ OVERLAP = 300.0
 #: Most seconds by which the clock of a POS without ``Date`` in replies may be wrong.
 SKEW = 3600.0
 #: Most seconds of changes in a poll; each failure halves the time, five times at most, and further ones double the pause.
-#: Without a reply the first three double the pause, too: a POS that hangs holds a thread during each poll.
-LONGEST, _HALVINGS, _SILENT = 4 * 3600.0, 5, 3
+#: The first three double the pause, too, if the POS held a thread for ``_HELD`` seconds: 16 threads make 480 such polls a minute.
+LONGEST, _HALVINGS, _SILENT, _HELD = 4 * 3600.0, 5, 3, 2.0
 #: Most seconds until the next poll after failures, and after a success behind the present.
 MAX_WAIT, BEHIND = 1800.0, 10.0
 #: Seconds for which ``stop`` waits.
@@ -256,7 +256,7 @@ class Poller:
         window = window_of(due)
         asking.ask = self._caller.asking(merchant)
         problem: str | None = None
-        at_least, early, results = 0.0, 0, set[CallbackResult]()
+        at_least, results = 0.0, set[CallbackResult]()
         try:
             for page in adapter.changes(window, merchant, Send(asking)):
                 if isinstance(page, Outcome):
@@ -266,11 +266,12 @@ class Poller:
                 else:
                     results |= self._apply(page, due, merchant, adapter)
         except TransportError as error:
-            problem, early = error.code, 0 if asking.has_replied else _SILENT
+            problem = error.code
         if CallbackResult.BUSY in results:
             problem = "busy"  # workers write an order all the time
         if problem is not None:
             metrics.polls(adapter.name, "failed").inc()
+            early = _SILENT if asking.longest_wait >= _HELD else 0
             failed = _failed(due, self._every, at_least, early)
             log.log(
                 logging.DEBUG if due.failures else logging.WARNING,
@@ -285,11 +286,10 @@ class Poller:
         # A cancellation that waits for a cancel request's end is to be listed again, for hours at most.
         is_held = CallbackResult.WAITING in results and window.until.timestamp() >= due.now
         since = due.since if is_held else listed_until(due, window, asking.said_at)
-        # Behind: more follows soon. The POS may list short times alone, and longer ones would fail again.
         lists_all = getattr(adapter, "lists_all", False)
-        is_behind = since == window.until.timestamp() - OVERLAP and not lists_all
-        if not is_behind:
+        if lists_all or since != window.until.timestamp() - OVERLAP:
             return DonePoll(due.merchant_id, since, 0, self._every)
+        # Behind: more follows soon. The POS may list short times alone, and longer ones would fail again.
         kept = due.failures if due.failures <= _HALVINGS else 0
         return DonePoll(due.merchant_id, since, kept, min(self._every, BEHIND))
 
@@ -344,7 +344,7 @@ class _Asking:
         self._merchant_id, self._orders, self._stopping = merchant_id, orders, stopping
         self._end = end
         self._until = time.monotonic() + LIMIT
-        self._is_first, self.has_replied = True, False
+        self._is_first, self.longest_wait = True, 0.0
         #: The POS's clock at the first reply (Unix time); None: unknown.
         self.said_at: float | None = None
 
@@ -371,12 +371,13 @@ class _Asking:
                 break
             # Orders need the rest of the POS's limits. No order has this code.
             pause, code = PACE, "quota"
+        began = time.monotonic()
         try:
             reply = self.ask(replace(request, seconds=min(SECONDS, request.seconds, left)))
         finally:
+            self.longest_wait = max(self.longest_wait, time.monotonic() - began)
             self.close()
         date = replied_at(reply) if is_first else None
-        self.has_replied = True
         self.said_at = self.said_at if date is None else date.timestamp()
         return reply
 

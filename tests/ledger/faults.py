@@ -1284,14 +1284,14 @@ FAULTS = [
     Fault(
         "a POS that hangs is asked later each time from the first",
         POLLER,
-        "0 if asking.has_replied else _SILENT",
+        "_SILENT if asking.longest_wait >= _HELD else 0",
         "0",
         "polling::asked_later_each_time",
     ),
     Fault(
-        "failures after a reply are a minute apart",
+        "failures that hold no thread are a minute apart",
         POLLER,
-        "0 if asking.has_replied else _SILENT",
+        "_SILENT if asking.longest_wait >= _HELD else 0",
         "_SILENT",
         "polling::a_failure_while_a_poll_catches_up_makes",
     ),

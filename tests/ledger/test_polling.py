@@ -44,12 +44,30 @@ from pos_gateway.ledger.open_orders import AGE, DonePoll, DuePoll, OpenOrder, Op
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.runtime.vault import Vault
-from pos_gateway.transport.errors import NoValidReply
+from pos_gateway.transport.errors import Misconfigured, NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send
 from testkit.patience import PATIENCE
 from tests.telemetry.lab import value
 
 EVERY = 60.0
+#: Pages that a POS lists before a request fails; the error, or None for a 503; and its seconds.
+Failure = tuple[int, TransportError | None, float]
+FAILURES = pytest.mark.parametrize(
+    "failure",
+    [
+        (0, NotSent("connect", "refused"), 0.0),
+        (0, NotSent("dns", "no such name"), 0.1),
+        (0, Misconfigured("tls", "not trusted"), 0.3),
+        (1, NoValidReply("connection_lost", "broke off"), 0.1),
+        (0, None, 0.1),
+        (40, NoValidReply("connection_lost", "broke off"), 0.9),
+        (0, NoValidReply("timeout", "no reply in time"), 10.0),
+        (1, NoValidReply("timeout", "no reply in time"), 10.0),
+        (0, NotSent("dns", "no reply in time"), 5.0),
+        (0, None, 9.0),
+    ],
+    ids=str,
+)
 READY, CANCELLED = Lifecycle.READY, Kind.CANCELLED
 BY_POS = "cancelled_by_pos"
 Changes = Callable[[Window, Send], Iterator[Page]]
@@ -165,6 +183,28 @@ class Rig:
         ]
         with self.engine.begin() as connection:
             connection.execute(insert(orders), rows)
+
+    def fails(self, patch: pytest.MonkeyPatch, failure: Failure) -> Changes:
+        """A POS that fails after pages without an order; seconds pass for the polls alone."""
+        (pages, error, seconds), now = failure, time.monotonic()
+
+        def changes(_window: Window, send: Send) -> Iterator[Page]:
+            for left in range(pages, -1, -1):
+                send(Request("GET", f"https://pos.example.com/{left}"))
+                yield ()
+            yield Outcome(Kind.RETRY, Reason("http_503", "later"))
+
+        def answer(request: Request) -> Reply:
+            nonlocal now
+            is_last = request.url.endswith("/0")
+            now += seconds if is_last else min(seconds, 0.9)
+            if is_last and error is not None:
+                raise error
+            return Reply(200, {}, b"{}")
+
+        patch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+        self.answer = answer
+        return changes
 
     def make_due(self) -> None:
         """All polls are due."""
@@ -312,26 +352,15 @@ def test_a_poll_that_is_behind_after_an_outage_asks_for_long_times_again(
     assert 0 < rig.wait("m") <= module.BEHIND
 
 
-@pytest.mark.parametrize(
-    ("replies", "hangs", "waits"),
-    [(True, False, (60, 120)), (True, True, (60, 120)), (False, True, (480, 480))],
-)
+@FAILURES
 def test_a_failure_while_a_poll_catches_up_makes_no_long_pause(
-    rig: Rig, replies: bool, hangs: bool, waits: Sequence[int]
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, failure: Failure
 ) -> None:
     """It keeps the failures that halve the time."""
-
-    def fails(_window: Window, send: Send) -> Iterator[Page]:
-        if replies:
-            send(Request("GET", "https://pos.example.com/changes"))
-        if hangs:
-            raise NoValidReply("timeout", "no reply in time")
-        yield Outcome(Kind.RETRY, Reason("http_503", "later"))
-
-    rig.open("m", fails)
+    rig.open("m", rig.fails(monkeypatch, failure))
     rig.accept("m", "o1", ago=8 * 3600.0)
     rig.set(since=time.time() - 8 * 3600, failures=5)
-    for wait in waits:
+    for wait in (480, 480) if failure[2] > 2 else (60, 120):
         rig.round()
         assert wait - 30 < rig.wait("m") <= wait
     rig.pos.scripts["m"] = says()
@@ -441,9 +470,11 @@ def test_a_cancellation_is_asked_for_again_while_a_cancel_request_may_be_at_work
     assert rig.row("m").since > listed + 900
 
 
+@FAILURES
 def test_a_pos_that_fails_is_asked_later_each_time_and_others_are_asked_as_before(
-    rig: Rig,
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, failure: Failure
 ) -> None:
+    """From the first failure where the POS holds a thread meanwhile."""
     rig.open("good", says(("P-o1", READY)))
     rig.open("bad", says())
     rig.accept("good", "o1")
@@ -451,13 +482,9 @@ def test_a_pos_that_fails_is_asked_later_each_time_and_others_are_asked_as_befor
     rig.round()
     since = rig.row("bad").since
     assert since is not None
-
-    def lost(_window: Window, _send: Send) -> Iterator[Page]:
-        raise NoValidReply("timeout", "no reply in time")
-        yield ()
-
-    rig.pos.scripts["bad"] = lost
-    for failures, wait in enumerate((60, 120, 240, *[480] * 6, 960, 1800, 1800), 1):
+    rig.pos.scripts["bad"] = rig.fails(monkeypatch, failure)
+    waits = (60, 120, 240, *[480] * 6, 960, 1800) if failure[2] > 2 else (*[60] * 6, 120, 240, 480)
+    for failures, wait in enumerate(waits, 1):
         rig.round()
         assert (rig.row("bad").failures, rig.row("bad").since) == (failures, since)
         assert wait - 30 < rig.wait("bad") <= wait
