@@ -8,38 +8,27 @@ MAX_CHANGES = 200
 KEPT = 10_000
 
 
-class BreakerNews:
-    """Each merchant's newest change. Times are seconds of a single monotonic clock."""
+class BreakerNews(dict[str, float | None]):
+    """Each merchant's newest change: the end of the open breaker; None: the breaker closed.
 
-    def __init__(self) -> None:
-        #: Merchant -> end of the open breaker; None: the breaker closed.
-        self._pending: dict[str, float | None] = {}
+    Times are seconds of a single monotonic clock.
+    """
 
-    def __bool__(self) -> bool:
-        return bool(self._pending)
-
-    def __contains__(self, merchant_id: object) -> bool:
-        return merchant_id in self._pending
-
-    def opened(self, merchant_id: str, until: float) -> None:
-        self._put(merchant_id, until)
-
-    def closed(self, merchant_id: str) -> None:
-        self._put(merchant_id, None)
+    def put(self, merchant_id: str, until: float | None) -> None:
+        """Keep a merchant's change as the newest."""
+        self.pop(merchant_id, None)
+        if len(self) >= KEPT:
+            del self[next(iter(self))]
+        self[merchant_id] = until
 
     def take(self) -> dict[str, float | None]:
         """Take at most ``MAX_CHANGES`` changes, to report now."""
-        taken = dict(islice(self._pending.items(), MAX_CHANGES))
-        for merchant_id in taken:
-            del self._pending[merchant_id]
-        return taken
+        return {
+            merchant_id: self.pop(merchant_id) for merchant_id in list(islice(self, MAX_CHANGES))
+        }
 
     def put_back(self, taken: dict[str, float | None]) -> None:
         """Put back unreported changes, except of merchants with newer changes."""
-        self._pending = {**taken, **self._pending}
-
-    def _put(self, merchant_id: str, until: float | None) -> None:
-        self._pending.pop(merchant_id, None)
-        if len(self._pending) >= KEPT:
-            del self._pending[next(iter(self._pending))]
-        self._pending[merchant_id] = until
+        newer = dict(self)
+        self.clear()
+        self.update(taken | newer)

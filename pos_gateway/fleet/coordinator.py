@@ -16,14 +16,15 @@ Redis has granted them. So Redis's record is never below the pod's calls in flig
 import threading
 from collections.abc import Callable
 from enum import Enum
+from typing import Any
 
 import structlog
 
+from pos_gateway.admission.admission import Admission
 from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.breakers import BreakerNews
-from pos_gateway.fleet.holdings import Admitting, Holdings
-from pos_gateway.fleet.sync import MAX_ASKS, Answer, Ask, Permits, Report
-from pos_gateway.fleet.timing import SyncTiming
+from pos_gateway.fleet.holdings import Holdings
+from pos_gateway.fleet.sync import MAX_ASKS, Answer, Ask, Permits, Report, SyncTiming
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 
@@ -59,7 +60,8 @@ class Coordinator:
 
     Args:
         permits: the fleet's permits.
-        admission: gets the allotments. Called from the coordinator's green thread only.
+        admission: gets the allotments. Called from the coordinator's green thread only. Must not
+            block; may call ``short``.
         on_change: called there when more orders may start. Must not block.
         timing: the fleet's.
         clock: source of time.
@@ -68,7 +70,7 @@ class Coordinator:
     def __init__(
         self,
         permits: Permits,
-        admission: Admitting,
+        admission: Admission[Any],
         *,
         on_change: Callable[[], None],
         timing: SyncTiming | None = None,
@@ -94,13 +96,12 @@ class Coordinator:
         self._last_beat = self._last_pulse = -self._timing.lease
         #: A sync is due even without news: each sync renews this pod's lease.
         self._beat_is_due = False
-        #: End of the last sync, answered or not.
-        self._tried = 0.0
         self._retry_at = 0.0
         self._last_asked_again = -self._timing.lease
         #: Seconds that a sync with asks takes, times the number of pods.
         self._asking_takes = 0.0
-        self._failing = False
+        #: End of the last sync, if that failed.
+        self._failed_at: float | None = None
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -112,12 +113,12 @@ class Coordinator:
 
     def breaker_opened(self, merchant_id: str, seconds: float) -> None:
         """This pod's breaker for the merchant opened, for ``seconds`` from now."""
-        self._news.opened(merchant_id, self._clock.monotonic() + seconds)
+        self._news.put(merchant_id, self._clock.monotonic() + seconds)
         self._wake.set()
 
     def breaker_closed(self, merchant_id: str) -> None:
         """This pod's breaker for the merchant closed."""
-        self._news.closed(merchant_id)
+        self._news.put(merchant_id, None)
         self._wake.set()
 
     def may_start(self, now: float) -> bool:
@@ -157,7 +158,7 @@ class Coordinator:
         now = self._clock.monotonic()
         short, self._short = self._short, set()
         if self.state is not FleetState.ALONE and now - self._reached >= self._timing.trust:
-            if self._failing and now - self._tried < self._timing.trust:
+            if self._failed_at is not None and now - self._failed_at < self._timing.trust:
                 self._go_alone()
             else:
                 self._lapse()  # without a tried sync, this process was paused
@@ -315,13 +316,12 @@ class Coordinator:
                 answer = self._permits.sync(report)
         except FleetUnavailable as error:
             metrics.fleet_syncs.labels("failed").inc()
-            if not self._failing:
+            if self._failed_at is None:
                 log.warning("fleet.sync_failed", error=str(error))
-            self._failing, self._tried = True, self._clock.monotonic()
+            self._failed_at = self._clock.monotonic()
             return None
         metrics.fleet_syncs.labels("answered").inc()
-        self._failing = self._beat_is_due = False
-        self._reached, self._tried = now, self._clock.monotonic()
+        self._failed_at, self._beat_is_due, self._reached = None, False, now
         if report.asks:
             takes = (self._clock.monotonic() - now) * answer.pods
             # Bounded: a slow sync, or a pause in a sync, must not keep orders waiting for longer.

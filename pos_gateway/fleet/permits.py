@@ -5,19 +5,23 @@ Redis Cluster is not supported: the script uses the keys of all pods.
 
 import platform
 import uuid
+from collections.abc import Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NoReturn, TypeGuard
 
 from pos_gateway.cache.redis_client import redis_client
 from pos_gateway.domain.errors import FleetUnavailable
-from pos_gateway.fleet.reply import encode, read_reply
-from pos_gateway.fleet.sync import Answer, Report
-from pos_gateway.fleet.timing import SyncTiming
+from pos_gateway.fleet.sync import MAX_PERMITS, Answer, Ask, Grant, Report, SyncTiming
 
 #: Seconds for connecting and for each answer. Also the longest wait of a merchant's first orders
 #: while Redis is away.
 TIMEOUT = 0.5
 PREFIX = "pos_gateway:fleet:"
+#: The longest valid duration: a year, in milliseconds.
+_LONGEST = 366 * 24 * 3600 * 1000
+#: Maximum milliseconds that a breaker is open, whatever Redis says: twice a worker's maximum. The
+#: breaker stays open here for as long, even if Redis forgets.
+_LONGEST_OPEN = 60_000
 
 
 class RedisPermits:
@@ -95,12 +99,103 @@ class RedisPermits:
             self._made_at,
         ]
         for ask in report.asks:
-            arguments += encode(ask.merchant_id), ask.permits, ask.in_flight, ask.wanted, ask.limit
+            arguments += _encode(ask.merchant_id), ask.permits, ask.in_flight, ask.wanted, ask.limit
         for merchant_id, seconds in report.openings.items():
-            arguments += encode(merchant_id), max(1, _milliseconds(seconds))
-        arguments += map(encode, report.closings)
+            arguments += _encode(merchant_id), max(1, _milliseconds(seconds))
+        arguments += map(_encode, report.closings)
         return arguments
 
 
 def _milliseconds(seconds: float) -> int:
     return round(seconds * 1000)
+
+
+def read_reply(reply: Any, sequence: int, asks: Sequence[Ask]) -> tuple[Answer, int, str]:
+    """The answer to these asks, the sync that began the pod's record, and the last news' number.
+
+    Raises:
+        FleetUnavailable: the reply is invalid.
+    """
+    if not (isinstance(reply, list) and len(reply) == 10):
+        _refuse("is no list of ten", reply)
+    mark, number, made_at, settling, forgotten, pods, heard, grants, notes, news = reply
+    if mark != b"fleet" or not _is_count(number) or number != sequence:
+        _refuse("is no answer to this sync", reply[:2])
+    if not _is_count(made_at, sequence):
+        _refuse("has no beginning", made_at)
+    if not (_is_count(settling, _LONGEST) and _is_count(forgotten, 1) and _is_count(pods)):
+        _refuse("has no state", reply[3:6])
+    if not (isinstance(heard, bytes) and heard.isdigit() and len(heard) <= 16):
+        _refuse("has no number of its news", heard)
+    opened, closed = _news(news)
+    answer = Answer(
+        grants=_grants(grants, asks),
+        contended=_merchants(notes),
+        opened=opened,
+        closed=closed,
+        settling=settling / 1000,
+        forgotten=bool(forgotten),
+        pods=pods,
+    )
+    return answer, made_at, heard.decode("ascii")
+
+
+def _encode(merchant_id: str) -> bytes:
+    """A merchant's id as bytes for Redis, for any text in a message."""
+    return merchant_id.encode("utf-8", "surrogatepass")
+
+
+def _grants(values: Any, asks: Sequence[Ask]) -> list[Grant]:
+    if not (isinstance(values, list) and len(values) == 3 * len(asks)):
+        _refuse("has not three values for each ask", values)
+    return [_grant(ask, values[3 * i : 3 * i + 3]) for i, ask in enumerate(asks)]
+
+
+def _grant(ask: Ask, values: list[Any]) -> Grant:
+    permits, target, contended = values
+    if not (_is_count(permits) and _is_count(target) and _is_count(contended, 1)):
+        _refuse("has a grant that is none", values)
+    # Above the wanted permits a grant could exceed the limit; below, Redis would take permits back.
+    most = max(ask.permits, min(ask.wanted, ask.limit))
+    if not ask.permits <= permits <= most or target > most:
+        _refuse("grants what was not asked", values)
+    return Grant(permits, target, bool(contended))
+
+
+def _merchants(values: Any) -> list[str]:
+    if not isinstance(values, list):
+        _refuse("has no merchants", values)
+    return [_merchant(value) for value in values]
+
+
+def _merchant(value: Any) -> str:
+    if not isinstance(value, bytes):
+        _refuse("has a merchant that is none", value)
+    try:
+        return value.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        _refuse("has a merchant that is none", value)
+
+
+def _news(values: Any) -> tuple[dict[str, float], list[str]]:
+    if not isinstance(values, list) or len(values) % 2:
+        _refuse("has no news", values)
+    opened: dict[str, float] = {}
+    closed: list[str] = []
+    for merchant, milliseconds in zip(values[::2], values[1::2], strict=True):
+        if not _is_count(milliseconds, _LONGEST):
+            _refuse("has a breaker without a duration", milliseconds)
+        if milliseconds:
+            opened[_merchant(merchant)] = min(milliseconds, _LONGEST_OPEN) / 1000
+        else:
+            closed.append(_merchant(merchant))
+    return opened, closed
+
+
+def _is_count(value: Any, most: int = MAX_PERMITS) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= most
+
+
+def _refuse(problem: str, value: Any) -> NoReturn:
+    shown = repr(value)
+    raise FleetUnavailable(f"Redis's reply {problem}: {shown[:80]}")

@@ -1,4 +1,4 @@
-"""A pod's report and Redis's answer, together a sync."""
+"""A pod's report and Redis's answer, together a sync; and the fleet's timing."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +8,37 @@ from typing import Protocol
 MAX_ASKS = 500
 #: Permits, calls and limits above this are invalid.
 MAX_PERMITS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class SyncTiming:
+    """The fleet's timing in seconds, the same in all pods of a fleet."""
+
+    #: Silence after which a pod counts as dead, and its permits as free.
+    lease: float = 10.0
+    #: Between two syncs of a pod without news; a sync tells the pod of other pods' lack of permits.
+    beat: float = 0.5
+    #: Between two syncs of a pod that is owed permits, or has waiting orders and no permit.
+    pulse: float = 0.1
+    #: Between two attempts to join while Redis is away.
+    retry: float = 2.0
+    #: For collecting changes into a sync.
+    batch: float = 0.005
+    #: For keeping a permit while more pods want a permit than there are permits.
+    turn: float = 0.5
+    #: Time without use until permits are released.
+    idle: float = 10.0
+    #: Before an empty Redis grants its first permits. Pods that held permits when Redis lost its
+    #: data report by then; after the first report, this takes a lease.
+    settle: float = 2.0
+
+    @property
+    def trust(self) -> float:
+        """Seconds that a pod relies on its allotments after it last reached Redis.
+
+        Below the lease by enough for two clocks that drift.
+        """
+        return self.lease * 2 / 3
 
 
 @dataclass(frozen=True, slots=True)

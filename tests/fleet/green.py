@@ -36,7 +36,7 @@ def main(url: str) -> None:
     turns = 0
     pod.submit("b", 1)
     with gevent.Timeout(PATIENCE):
-        while not pod.coordinator._failing:
+        while pod.coordinator._failed_at is None:
             gevent.sleep(0.001)
             turns += 1
     assert turns > 3, turns  # other green threads run while it waits for Redis

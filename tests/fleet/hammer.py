@@ -11,7 +11,7 @@ import time
 
 from redis import Redis
 
-from pos_gateway.fleet.timing import SyncTiming
+from pos_gateway.fleet.sync import SyncTiming
 from pos_gateway.runtime.clock import SYSTEM_CLOCK
 from tests.fleet.pods import Pod
 

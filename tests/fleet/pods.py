@@ -4,14 +4,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from redis import Redis
 
 from pos_gateway.admission.lane import Demand
 from pos_gateway.fleet.coordinator import Coordinator
 from pos_gateway.fleet.permits import PREFIX, RedisPermits
-from pos_gateway.fleet.timing import SyncTiming
+from pos_gateway.fleet.sync import SyncTiming
 from pos_gateway.runtime.clock import Clock
 
 #: No grace on an empty Redis and no turns, so that a test need not wait for Redis's clock.
@@ -116,7 +116,7 @@ class Pod:
         self.changes = 0
         self.coordinator = Coordinator(
             self.permits,
-            self.admission,
+            cast("Any", self.admission),
             on_change=self._changed,
             timing=timing,
             clock=self.clock,

@@ -118,10 +118,10 @@ def test_expired_breakers_are_deleted(redis_url: str) -> None:
 def test_unreported_breakers_are_bounded() -> None:
     news = BreakerNews()
     for number in range(KEPT + 10):
-        news.opened(f"m{number}", 1.0)
+        news.put(f"m{number}", 1.0)
     assert "m9" not in news
     assert "m10" in news
     taken = news.take()
-    news.closed("m10")
+    news.put("m10", None)
     news.put_back(taken)
     assert news.take()["m10"] is None

@@ -10,13 +10,11 @@ from redis import Redis as Client
 
 from pos_gateway.admission.breaker import LONGEST_OPEN
 from pos_gateway.domain.errors import FleetUnavailable, InvalidSettings
-from pos_gateway.fleet.permits import PREFIX, TIMEOUT, RedisPermits
-from pos_gateway.fleet.reply import read_reply
+from pos_gateway.fleet.permits import PREFIX, TIMEOUT, RedisPermits, read_reply
 from pos_gateway.fleet.sync import Ask, Report
-from pos_gateway.fleet.timing import SyncTiming
 from testkit.servers.redis import Redis
 from tests.fleet.liar import lying
-from tests.fleet.pods import PROMPT, Pod, beats, start
+from tests.fleet.pods import Pod, beats, start
 
 ASK = Ask("a", permits=1, in_flight=1, wanted=3, limit=5)
 GOOD = [b"fleet", 7, 5, 0, 0, 1, b"0", [3, 3, 0], [], []]
@@ -222,11 +220,3 @@ def test_without_the_package_the_error_says_what_to_install(
 def test_an_invalid_url_names_the_variable() -> None:
     with pytest.raises(InvalidSettings, match="POS_GATEWAY_REDIS_URL"):
         RedisPermits("redis://localhost/0?socket_timeout=soon")
-
-
-def test_timings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="beat"):
-        SyncTiming(lease=1.0, beat=0.5)
-    with pytest.raises(ValueError, match="idle"):
-        SyncTiming(idle=0)
-    assert PROMPT.trust < PROMPT.lease
