@@ -26,7 +26,7 @@ from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.trace import Trace
+from pos_gateway.telemetry.line import Trace
 from pos_gateway.transport.errors import (
     Misconfigured,
     NotBegun,

@@ -15,7 +15,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import CancelRequest
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.ledger.states import AttemptHistory, LeasedElsewhere, Suspected
-from pos_gateway.telemetry.trace import Trace
+from pos_gateway.telemetry.line import Trace
 
 log = structlog.get_logger(__name__)
 

@@ -162,10 +162,8 @@ class Gateway:
         self.queue_metrics = QueueMetrics(settings.broker_url)
         #: This process's metrics and health; components add theirs.
         self.metrics_port = MetricsPort(settings.metrics_port, settings.metrics_host)
-        self.metrics_port.readiness.require(
-            "database", lambda: self.schema.problem or self.ledger.problem
-        )
-        self.metrics_port.scrape.before(self._show)
+        self.metrics_port.require("database", lambda: self.schema.problem or self.ledger.problem)
+        self.metrics_port.before_scrape(self._show)
         self._is_started = False
         self._before_stop: list[Callable[[], None]] = []
 

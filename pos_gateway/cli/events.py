@@ -357,8 +357,8 @@ def run() -> None:
         except BrokerUnavailable as error:
             structlog.get_logger(__name__).warning("broker.unavailable", error=str(error))
         port = MetricsPort(settings.metrics_port, settings.metrics_host)
-        port.readiness.require("database", lambda: schema.problem or ledger.problem)
-        port.scrape.before(relay.show)
+        port.require("database", lambda: schema.problem or ledger.problem)
+        port.before_scrape(relay.show)
         port.start()
         ledger.start()
         schema.start()

@@ -133,8 +133,8 @@ class Site:
         self.metrics_port = MetricsPort(
             settings.metrics_port, settings.metrics_host, self._loop_turn
         )
-        self.metrics_port.readiness.require("broker", lambda: self.intake.problem)
-        self.metrics_port.readiness.require("tokens", lambda: self.tokens.problem)
+        self.metrics_port.require("broker", lambda: self.intake.problem)
+        self.metrics_port.require("tokens", lambda: self.tokens.problem)
         self._stopping = threading.Event()
 
     def start(self) -> None:
@@ -185,7 +185,7 @@ class Site:
 
     def problem(self) -> str | None:
         """Why it takes no orders; None: it does."""
-        problems = self.metrics_port.readiness.problems()
+        problems = self.metrics_port.problems()
         return next(iter(problems.values()), None)
 
     def _page(

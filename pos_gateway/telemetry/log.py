@@ -10,21 +10,20 @@ import os
 import sys
 from functools import cache, partial
 from time import time
-from types import TracebackType
+from types import SimpleNamespace, TracebackType
 from typing import Any
 
 import structlog
 
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.line import LEVELS, LONGEST, Line, kept
+from pos_gateway.telemetry.line import LEVELS, LONGEST, Line, Trace, kept
 from pos_gateway.telemetry.stream import LogFile, standard_error
-from pos_gateway.telemetry.trace import Trace
 from pos_gateway.telemetry.writer import LINES, LogWriter
 
 #: Seconds that a process's exit waits for a blocked stream.
 AT_THE_END = 2.0
 
-_writer = LogWriter(standard_error())
+_writer = LogWriter(standard_error().write)
 
 
 def configure(level: int = logging.INFO, *, file: str | None = None, lines: int = LINES) -> None:
@@ -38,12 +37,12 @@ def configure(level: int = logging.INFO, *, file: str | None = None, lines: int 
     Raises:
         OSError: the file cannot be written.
     """
-    _writer.stream = standard_error() if file is None else _opened(file)
-    _writer.lines = lines
+    _writer.write = (standard_error() if file is None else _opened(file)).write
+    _writer.ring.capacity = lines
     structlog.configure(
         processors=[],
         wrapper_class=structlog.make_filtering_bound_logger(max(level, logging.DEBUG)),
-        logger_factory=lambda *_: _Logger(),
+        logger_factory=lambda *_: _LOGGER,
         cache_logger_on_first_use=True,
     )
     root = logging.getLogger()
@@ -99,18 +98,14 @@ class LibraryHandler(logging.Handler):
         return True
 
 
-class _Logger:
-    """The logger behind structlog: a method per level."""
-
-    def __init__(self) -> None:
-        for severity, level in enumerate(LEVELS):
-            setattr(self, level, partial(_say, severity))
-
-
 def _say(severity: int, /, exc_info: Any = None, trace: Trace | None = None, **fields: Any) -> None:
     if exc_info is not None:
         trace = trace or _trace(exc_info)
     _writer.put(Line(time(), severity, kept(fields), trace))
+
+
+#: The logger behind structlog: a method per level.
+_LOGGER = SimpleNamespace(**{level: partial(_say, n) for n, level in enumerate(LEVELS)})
 
 
 def _trace(exc_info: Any) -> Trace | None:
@@ -130,7 +125,8 @@ def _opened(path: str) -> LogFile:
 @cache
 def _once() -> None:
     metrics.log_records_dropped.keeps(
-        _writer, lambda writer: {(level,): n for level, n in writer.dropped.items()}
+        _writer,
+        lambda writer: {(level,): n for level, n in zip(LEVELS, writer.ring.dropped, strict=True)},
     )
     os.register_at_fork(after_in_child=_writer.start_anew)
     atexit.register(_end)

@@ -74,24 +74,24 @@ class Server:
     """Serves pages on threads. The constructor does no I/O.
 
     Args:
-        port: the port to bind; 0: nothing is served.
+        port: the port to bind.
         pages: by path; more may be added at any time.
         host: the local address to bind.
     """
 
     def __init__(self, port: int, pages: Mapping[str, Page], *, host: str = LOOPBACK) -> None:
-        self._port, self._host = port, host
+        self.port, self._host = port, host
         self.pages = dict(pages)
         self._server: _HTTPServer | None = None
 
     def start(self) -> None:
         """Serve. A taken port is only logged: orders matter more than metrics. Idempotent."""
-        if not self._port or self._server is not None:
+        if self._server is not None:
             return
         try:
-            self._server = _HTTPServer(self._host, self._port, self.pages)
+            self._server = _HTTPServer(self._host, self.port, self.pages)
         except OSError as error:
-            log.warning("metrics.port_taken", port=self._port, error=str(error))
+            log.warning("metrics.port_taken", port=self.port, error=str(error))
             return
         threading.Thread(
             target=self._server.serve_forever, args=(_POLL,), name="metrics", daemon=True

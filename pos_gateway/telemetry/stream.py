@@ -4,16 +4,8 @@ import os
 import select
 import sys
 from pathlib import Path
-from typing import Protocol
 
 from pos_gateway.runtime.green import native
-
-
-class Stream(Protocol):
-    """A destination of bytes."""
-
-    def write(self, data: bytes) -> None:
-        """Return after all data is written, however late. Raises OSError: a part is unwritten."""
 
 
 class Descriptor:

@@ -1,4 +1,4 @@
-"""Writes lines to a stream on a native thread. Logging never waits for the stream.
+"""Buffers lines, and writes them to a stream on a native thread. Logging never waits for the stream.
 
 A stream may block without limit: a full pipe blocks the writing thread, and all green threads on the
 writing thread.
@@ -6,14 +6,13 @@ writing thread.
 
 import select
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
 from pos_gateway.runtime.green import native
 from pos_gateway.telemetry.line import LEVELS, Line
-from pos_gateway.telemetry.ring import Ring, Taken
-from pos_gateway.telemetry.stream import Stream
 
 #: Lines buffered while the stream blocks, by default.
 LINES = 8192
@@ -25,6 +24,80 @@ _BATCH_SIZE = 16
 _WARNING, _ERROR = LEVELS.index("warning"), LEVELS.index("error")
 
 
+class Ring:
+    """Keeps the newest and the most severe items. Any thread may call any method, at any time.
+
+    A full ring drops the oldest of the least severe items: an error only among errors. The lock is
+    held for a few steps in memory only. The lock is re-entrant, since a signal or a garbage collection
+    may make a second call within a call; the inner call leaves the item to the outer, at any step.
+
+    Args:
+        capacity: maximum items.
+        severities: number of severities; 0 is the least severe.
+    """
+
+    def __init__(self, capacity: int, severities: int) -> None:
+        self.capacity = capacity
+        self._lanes = tuple(deque[tuple[int, Any]]() for _ in range(severities))
+        #: Items not yet in a lane.
+        self._coming: deque[tuple[int, Any]] = deque()
+        self._numbers = count()
+        #: Items dropped, by severity.
+        self.dropped = [0] * severities
+        self._lock = native("_thread", "RLock")()
+        #: The lock's owner is changing the lanes.
+        self._at_work = False
+
+    def __len__(self) -> int:
+        return len(self._coming) + sum(map(len, self._lanes))
+
+    def put(self, severity: int, item: Any) -> None:
+        """Add an item. Never waits for ``take``."""
+        with self._lock:
+            self._coming.append((severity, item))
+            if self._at_work:  # this thread, in an outer call
+                return
+            self._at_work = True
+            try:
+                self._take_in()
+            finally:
+                self._at_work = False
+
+    def take(self, most: int) -> tuple[list[tuple[int, Any]], list[int]]:
+        """Remove the oldest items, ``most`` at most, each with its severity; and drops by then."""
+        items: list[tuple[int, Any]] = []
+        with self._lock:
+            self._at_work = True
+            try:
+                self._take_in()
+                while len(items) < most:
+                    oldest = [(lane[0][0], n) for n, lane in enumerate(self._lanes) if lane]
+                    if not oldest:
+                        break
+                    _, severity = min(oldest)
+                    items.append((severity, self._lanes[severity].popleft()[1]))
+                return items, self.dropped.copy()
+            finally:
+                self._at_work = False
+
+    def lose(self, severity: int) -> None:
+        """Count an item as dropped that was taken and then lost."""
+        with self._lock:
+            self.dropped[severity] += 1
+
+    def _take_in(self) -> None:
+        while self._coming:
+            severity, item = self._coming.popleft()
+            self._lanes[severity].append((next(self._numbers), item))
+            while sum(map(len, self._lanes)) > self.capacity:
+                self._drop()
+
+    def _drop(self) -> None:
+        least = next(severity for severity, lane in enumerate(self._lanes) if lane)
+        self._lanes[least].popleft()
+        self.dropped[least] += 1
+
+
 class LogWriter:
     """Buffers lines for the writing thread. Any thread may call any method, at any time.
 
@@ -32,31 +105,17 @@ class LogWriter:
     starts a thread of its own, and does not write the parent's lines again.
 
     Args:
-        stream: the destination of lines.
+        write: returns after all data is written, however late. Raises OSError: a part is unwritten.
         lines: maximum lines buffered.
     """
 
-    def __init__(self, stream: Stream, lines: int = LINES) -> None:
-        self.stream = stream
+    def __init__(self, write: Callable[[bytes], None], lines: int = LINES) -> None:
+        self.write = write
         self._begin(lines)
-
-    @property
-    def lines(self) -> int:
-        """Maximum lines buffered."""
-        return self._ring.capacity
-
-    @lines.setter
-    def lines(self, lines: int) -> None:
-        self._ring.capacity = lines
-
-    @property
-    def dropped(self) -> dict[str, int]:
-        """Lines dropped, by level: the buffer was full, or the stream failed."""
-        return dict(zip(LEVELS, self._ring.dropped, strict=True))
 
     def put(self, line: Line) -> None:
         """Buffer a line. Takes microseconds, whatever the state of the stream."""
-        self._ring.put(line.severity, line)
+        self.ring.put(line.severity, line)
         if self._idle:
             self._wake()
 
@@ -65,7 +124,7 @@ class LogWriter:
 
         Blocks the calling native thread, and all green threads there: for process exit.
         """
-        if not self._runs and not len(self._ring):
+        if not self._runs and not len(self.ring):
             return True
         written = native("_thread", "allocate_lock")()
         written.acquire()
@@ -75,12 +134,12 @@ class LogWriter:
 
     def start_anew(self) -> None:
         """Begin again in a forked child, without the parent's thread and lines."""
-        self._begin(self.lines)
+        self._begin(self.ring.capacity)
 
     def _begin(self, lines: int) -> None:
-        self._ring = Ring[Line](lines, len(LEVELS))
+        self.ring = Ring(lines, len(LEVELS))
         #: Drops by severity when last logged.
-        self._logged_drops: Sequence[int] = (0,) * len(LEVELS)
+        self._logged_drops: Sequence[int] = [0] * len(LEVELS)
         self._runs = False
         #: The thread waits for a line, or has not started.
         self._idle = True
@@ -114,9 +173,9 @@ class LogWriter:
         while True:
             while self._flushes:  # first: the lines before a flush are in the ring by now
                 waiting.append(self._flushes.popleft())
-            taken = self._ring.take(_BATCH_SIZE)
-            if taken.items:
-                self._write(taken)
+            items, dropped = self.ring.take(_BATCH_SIZE)
+            if items:
+                self._write(items, dropped)
             elif waiting:
                 for written in waiting:
                     written.release()
@@ -127,27 +186,27 @@ class LogWriter:
     def _rest(self) -> None:
         """Wait for a line, and briefly for further lines."""
         self._idle = True
-        if not len(self._ring) and not self._flushes:  # from here on ``put`` wakes the thread
+        if not len(self.ring) and not self._flushes:  # from here on ``put`` wakes the thread
             self._awake.acquire()
         self._idle = False
         if not self._flushes:
             self._awake.acquire(timeout=GATHER)
 
-    def _write(self, taken: Taken[Line]) -> None:
+    def _write(self, items: Sequence[tuple[int, Line]], dropped: Sequence[int]) -> None:
         """Write the lines, after a line with the number of dropped lines, if any."""
-        if taken.dropped != self._logged_drops:
-            missing = _missing(self._logged_drops, taken.dropped, before=taken.items[0][1])
+        if dropped != self._logged_drops:
+            missing = _missing(self._logged_drops, dropped, before=items[0][1])
             if self._takes(missing.rendered()):
-                self._logged_drops = taken.dropped
-        for part in _parts(taken.items):
+                self._logged_drops = dropped
+        for part in _parts(items):
             if not self._takes(b"".join(data for _, data in part)):
                 for severity, _ in part:
-                    self._ring.lose(severity)
+                    self.ring.lose(severity)
 
     def _takes(self, data: bytes) -> bool:
         """Whether the stream accepts the data. May block for hours."""
         try:
-            self.stream.write(data)
+            self.write(data)
         except OSError:  # the reader is gone, or the disk full: cannot be logged
             return False
         return True

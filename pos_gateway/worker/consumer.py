@@ -229,11 +229,11 @@ class OrderConsumer(Consumer):
         """
         port = self._gateway.metrics_port
         standings = Standings(dispatcher.admission, self._gateway.directory.provider_of)
-        port.scrape.before(dispatcher.show)
-        port.scrape.before(standings.show)
+        port.before_scrape(dispatcher.show)
+        port.before_scrape(standings.show)
         port.add("/debug/merchants", standings.page)
-        port.readiness.require("broker", self._why_not_consuming)
-        port.readiness.require("draining", self._why_draining)
+        port.require("broker", self._why_not_consuming)
+        port.require("draining", self._why_draining)
 
     def _why_not_consuming(self) -> str | None:
         return None if self._reads else "nothing is taken from the queue: there is no connection"

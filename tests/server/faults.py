@@ -282,7 +282,7 @@ FAULTS = [
     Fault(
         "a server without its tokens is not ready",
         "server/site",
-        '        self.metrics_port.readiness.require("tokens", lambda: self.tokens.problem)\n',
+        '        self.metrics_port.require("tokens", lambda: self.tokens.problem)\n',
         "",
         "site::not_ready_before_the_tokens",
     ),

@@ -33,7 +33,7 @@ def server(database_url: str) -> Iterator[Inside]:
 
 
 def test_it_is_not_ready_before_the_tokens_are_known(server: Inside) -> None:
-    server.site.metrics_port.readiness.require("broker", lambda: None)
+    server.site.metrics_port.require("broker", lambda: None)
     assert "tokens" in str(server.site.problem())
     assert asyncio.run(server.ask("GET", "/readyz")).status == 503
     server.site.tokens.refresh()

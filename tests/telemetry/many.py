@@ -47,7 +47,7 @@ def main(merchants: int, providers: int) -> None:
     number = free_port()
     port = MetricsPort(number)
     provider_of = {f"m{n}": f"provider-{n % providers}" for n in range(merchants)}
-    port.scrape.before(Standings(admission, provider_of.get).show)
+    port.before_scrape(Standings(admission, provider_of.get).show)
     for merchant_id, provider in provider_of.items():
         admission.offer(merchant_id, "o", 0.0)
         admission.open_breaker(merchant_id, 60.0)

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pos_gateway.telemetry.fields import HIDDEN
-from pos_gateway.telemetry.line import LONGEST, Line, kept
-from pos_gateway.telemetry.trace import CHAIN, FRAMES, MESSAGE, Trace
+from pos_gateway.telemetry.line import CHAIN, FRAMES, LONGEST, MESSAGE, Line, Trace, kept
 
 
 def written(trace: Trace | None = None, /, **fields: Any) -> dict[str, Any]:

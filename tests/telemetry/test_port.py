@@ -10,10 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from pos_gateway.runtime import green
-from pos_gateway.telemetry import loop_lag
-from pos_gateway.telemetry.loop_lag import PERIOD, LoopLag
-from pos_gateway.telemetry.port import MetricsPort
-from pos_gateway.telemetry.scrape import YIELD_EVERY, Scrape
+from pos_gateway.telemetry import port as subject
+from pos_gateway.telemetry.port import PERIOD, YIELD_EVERY, MetricsPort
 from testkit.servers.process import free_port
 from tests.telemetry.lab import Samples, get, get_json, value
 
@@ -50,8 +48,8 @@ def test_the_process_is_ready_once_it_has_no_reason_against_it(
 ) -> None:
     shown, number = port
     wrong: dict[str, str | None] = {"broker": "it is away", "database": None}
-    shown.readiness.require("broker", lambda: wrong["broker"])
-    shown.readiness.require("database", lambda: wrong["database"])
+    shown.require("broker", lambda: wrong["broker"])
+    shown.require("database", lambda: wrong["database"])
     assert get_json(number, "/readyz") == (
         503,
         {"ready": False, "reasons": {"broker": "it is away"}},
@@ -78,8 +76,8 @@ def test_a_scrape_has_the_versions_and_no_created_series(
 def test_port_0_is_off() -> None:
     port = MetricsPort(0)
     port.start()
-    assert not port.is_on
-    assert port._loop_lag._thread is None
+    assert port._server._server is None
+    assert port._lag_thread is None
     port.stop()
 
 
@@ -95,8 +93,9 @@ def test_a_scrape_sets_its_gauges_and_yields_after_each_metric(
         gauges[3].inc()  # a value is of the moment at which it is written
 
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=others_turn))
-    scrape = Scrape(registry)
-    scrape.before(lambda: gauges[0].inc(7))
+    monkeypatch.setattr(subject, "REGISTRY", registry)
+    scrape = MetricsPort(0)
+    scrape.before_scrape(lambda: gauges[0].inc(7))
     for times in (1, 2):
         text = scrape.text().decode()
         assert f"g0 {7.0 * times}\n" in text
@@ -110,7 +109,8 @@ def test_writing_a_long_metric_yields_and_completes(monkeypatch: pytest.MonkeyPa
     for number in range(3 * YIELD_EVERY):
         long.labels(f"n{number}").set(number)
     monkeypatch.setattr(green, "time", SimpleNamespace(sleep=turns.append))
-    samples = Samples(Scrape(registry).text().decode())
+    monkeypatch.setattr(subject, "REGISTRY", registry)
+    samples = Samples(MetricsPort(0).text().decode())
     assert len(samples) == 3 * YIELD_EVERY
     assert len(turns) == 2
 
@@ -129,18 +129,18 @@ def test_the_loops_lag_is_the_delay_of_a_wake_up_and_of_the_loops_turn(
             now += seconds + late.pop(0)
             return False
 
-    monkeypatch.setattr(loop_lag, "time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr(subject, "time", SimpleNamespace(monotonic=lambda: now))
 
     def turn(_timeout: float | None) -> bool:
         nonlocal now
         now += turns.pop(0)
         return True
 
-    lag = LoopLag(turn)
-    lag._stopping = Loop()  # type: ignore[assignment]
+    port = MetricsPort(0, turn=turn)
+    port._stopping = Loop()  # type: ignore[assignment]
     before = value("pos_gateway_event_loop_lag_seconds_sum")
     looks = value("pos_gateway_event_loop_lag_seconds_count")
-    lag._run()
+    port._measure_lag()
     assert value("pos_gateway_event_loop_lag_seconds_count") == looks + 3
     assert value("pos_gateway_event_loop_lag_seconds_sum") == pytest.approx(before + 0.3)
     assert now == pytest.approx(100.0 + 3 * PERIOD + 0.3)

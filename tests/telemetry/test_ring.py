@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pos_gateway.telemetry.ring import Ring
+from pos_gateway.telemetry.writer import Ring
 
 SEVERITIES = 3
 severities = st.integers(0, SEVERITIES - 1)
@@ -23,7 +23,7 @@ steps = st.lists(
 def test_the_ring_keeps_the_newest_of_the_most_severe_lines_and_counts_the_others(
     capacity: int, steps: list[tuple[str, int]]
 ) -> None:
-    ring = Ring[int](capacity, SEVERITIES)
+    ring = Ring(capacity, SEVERITIES)
     kept: list[tuple[int, int]] = []  # severity and number, the oldest first
     dropped = [0] * SEVERITIES
     for number, (what, argument) in enumerate(steps):
@@ -35,12 +35,11 @@ def test_the_ring_keeps_the_newest_of_the_most_severe_lines_and_counts_the_other
                 kept.remove(next(each for each in kept if each[0] == least))
                 dropped[least] += 1
         else:
-            taken = ring.take(argument)
-            assert (list(taken.items), list(taken.dropped)) == (kept[:argument], dropped)
+            assert ring.take(argument) == (kept[:argument], dropped)
             del kept[:argument]
         assert len(ring) == len(kept) <= capacity
-        assert list(ring.dropped) == dropped
-    assert list(ring.take(len(steps)).items) == kept
+        assert ring.dropped == dropped
+    assert ring.take(len(steps))[0] == kept
 
 
 @pytest.fixture
@@ -54,7 +53,7 @@ def hasty() -> Iterator[None]:
 
 @pytest.mark.usefixtures("hasty")
 def test_native_threads_lose_and_double_no_line() -> None:
-    ring = Ring[tuple[int, int]](50, SEVERITIES)
+    ring = Ring(50, SEVERITIES)
     each, writers = 5000, range(4)
     taken: list[tuple[int, int]] = []
     done = threading.Event()
@@ -65,7 +64,7 @@ def test_native_threads_lose_and_double_no_line() -> None:
 
     def take() -> None:
         while not done.is_set() or len(ring):
-            taken.extend(item for _, item in ring.take(7).items)
+            taken.extend(item for _, item in ring.take(7)[0])
 
     threads = [threading.Thread(target=put, args=(writer,)) for writer in writers]
     taker = threading.Thread(target=take)
@@ -83,7 +82,7 @@ def test_native_threads_lose_and_double_no_line() -> None:
 
 def test_a_line_put_within_another_put_is_kept() -> None:
     """A garbage collection may start anywhere, and a finalizer may log."""
-    ring = Ring[str](2, SEVERITIES)
+    ring = Ring(2, SEVERITIES)
 
     class Lane(deque[tuple[int, str]]):
         def append(self, item: tuple[int, str]) -> None:
@@ -94,12 +93,12 @@ def test_a_line_put_within_another_put_is_kept() -> None:
     ring._lanes = (Lane(), *ring._lanes[1:])
     ring.put(0, "first")
     ring.put(0, "second")
-    assert [item for _, item in ring.take(9).items] == ["second", "meanwhile"]
-    assert list(ring.dropped) == [1, 0, 0]
+    assert [item for _, item in ring.take(9)[0]] == ["second", "meanwhile"]
+    assert ring.dropped == [1, 0, 0]
 
 
 def test_a_line_put_while_another_is_dropped_or_taken_is_kept() -> None:
-    ring = Ring[str](1, SEVERITIES)
+    ring = Ring(1, SEVERITIES)
 
     class Lane(deque[tuple[int, str]]):
         def popleft(self) -> tuple[int, str]:
@@ -108,9 +107,9 @@ def test_a_line_put_while_another_is_dropped_or_taken_is_kept() -> None:
 
     ring._lanes = (Lane(), *ring._lanes[1:])
     ring.put(0, "given back")
-    assert [item for _, item in ring.take(9).items] == ["given back"]
-    assert [item for _, item in ring.take(9).items] == ["meanwhile"]
+    assert [item for _, item in ring.take(9)[0]] == ["given back"]
+    assert [item for _, item in ring.take(9)[0]] == ["meanwhile"]
     ring.put(0, "dropped")
     ring.put(2, "kept")
-    assert [item for _, item in ring.take(9).items] == ["kept"]
-    assert list(ring.dropped) == [1, 1, 0]
+    assert [item for _, item in ring.take(9)[0]] == ["kept"]
+    assert ring.dropped == [1, 1, 0]

@@ -12,6 +12,8 @@ from pos_gateway.telemetry.line import LEVELS, Line
 from pos_gateway.telemetry.writer import LogWriter
 from tests.telemetry.streams import PATIENCE, Gate, Refusing
 
+INFO = LEVELS.index("info")
+
 
 def say(writer: LogWriter, *numbers: int, level: str = "info") -> None:
     for number in numbers:
@@ -26,7 +28,7 @@ def said(lines: list[dict[str, Any]]) -> list[int]:
 def standing_still(lines: int) -> Iterator[tuple[LogWriter, Gate]]:
     """A writer whose thread is blocked while it writes line 0."""
     gate = Gate()
-    writer = LogWriter(gate, lines)
+    writer = LogWriter(gate.write, lines)
     say(writer, 0)
     assert gate.reached.wait(PATIENCE)
     yield writer, gate
@@ -35,17 +37,17 @@ def standing_still(lines: int) -> Iterator[tuple[LogWriter, Gate]]:
 def test_lines_are_written_in_order() -> None:
     gate = Gate()
     gate.open()
-    writer = LogWriter(gate)
+    writer = LogWriter(gate.write)
     say(writer, *range(1000))
     assert writer.flush(PATIENCE)
     assert said(gate.lines) == list(range(1000))
-    assert not any(writer.dropped.values())
+    assert not any(writer.ring.dropped)
 
 
 def test_while_the_stream_blocks_the_newest_lines_are_kept_and_the_others_counted() -> None:
     with standing_still(lines=10) as (writer, gate):
         say(writer, *range(1, 31))
-        assert writer.dropped["info"] == 20
+        assert writer.ring.dropped[INFO] == 20
         gate.open()
         assert writer.flush(PATIENCE)
     assert said(gate.lines) == [0, *range(21, 31)]
@@ -67,7 +69,7 @@ def test_errors_are_dropped_last() -> None:
         gate.open()
         assert writer.flush(PATIENCE)
     assert said(gate.lines) == [0, 1, 2, 3, 35, 36, 37, 38, 39, 40, 41]
-    assert writer.dropped == {"debug": 2, "info": 31, "warning": 0, "error": 0, "critical": 0}
+    assert writer.ring.dropped == [2, 31, 0, 0, 0]
     [note] = [line for line in gate.lines if line["event"] == "log.dropped"]
     assert (note["dropped_info"], note["dropped_debug"]) == (31, 2)
     assert "dropped_error" not in note
@@ -84,11 +86,11 @@ def test_dropped_errors_are_reported_as_an_error() -> None:
 
 def test_refused_lines_are_counted_and_reported_once_the_stream_takes_lines() -> None:
     stream = Refusing(times=100)  # whether the lines are written together or one by one
-    writer = LogWriter(stream)
+    writer = LogWriter(stream.write)
     say(writer, 1, 2, 3)
     assert writer.flush(PATIENCE)
     assert stream.lines == []
-    assert writer.dropped["info"] == 3
+    assert writer.ring.dropped[INFO] == 3
     stream.left = 0
     say(writer, 4)
     assert writer.flush(PATIENCE)
@@ -98,7 +100,7 @@ def test_refused_lines_are_counted_and_reported_once_the_stream_takes_lines() ->
 
 def test_a_refused_report_is_repeated() -> None:
     stream = Refusing(times=3)  # the first line, then the report and the second line
-    writer = LogWriter(stream)
+    writer = LogWriter(stream.write)
     for number in range(3):
         say(writer, number)
         assert writer.flush(PATIENCE)
@@ -124,7 +126,7 @@ def test_a_line_wakes_the_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
         def write(self, data: bytes) -> None:
             written.release()
 
-    writer = LogWriter(Counting())
+    writer = LogWriter(Counting().write)
     for number in range(3000):
         say(writer, number)
         assert written.acquire(timeout=PATIENCE), number
@@ -132,14 +134,14 @@ def test_a_line_wakes_the_idle_thread(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_flush_without_lines_returns_at_once() -> None:
     gate = Gate()
-    assert LogWriter(gate).flush(PATIENCE)
+    assert LogWriter(gate.write).flush(PATIENCE)
     assert not gate.reached.is_set()
 
 
 def test_a_line_that_cannot_be_formatted_is_reported_and_later_ones_are_written() -> None:
     gate = Gate()
     gate.open()
-    writer = LogWriter(gate)
+    writer = LogWriter(gate.write)
     writer.put(Line(0.0, 1, {"event": "it.happened", "orders": object()}))  # type: ignore[dict-item]
     say(writer, 1)
     assert writer.flush(PATIENCE)
@@ -155,7 +157,7 @@ def test_a_write_is_no_larger_than_a_pipe_takes_atomically() -> None:
         def write(self, data: bytes) -> None:
             pieces.append(data)
 
-    writer = LogWriter(Noting())
+    writer = LogWriter(Noting().write)
     for number in range(100):
         writer.put(Line(0.0, 1, {"event": "it.happened", "orders": number, "error": "e" * 700}))
     assert writer.flush(PATIENCE)

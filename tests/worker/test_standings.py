@@ -13,7 +13,7 @@ from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.domain.outcome import CallResult
 from pos_gateway.runtime import green
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.scrape import Scrape
+from pos_gateway.telemetry.port import MetricsPort
 from pos_gateway.worker.standings import LONGEST_PAGE, PAGE, YIELD_EVERY, Standings
 from tests.telemetry.lab import Samples
 
@@ -51,8 +51,8 @@ class Scene:
         assert self.admission.merchant(merchant_id).silent  # type: ignore[union-attr]
 
     def scraped(self) -> Samples:
-        scrape = Scrape()
-        scrape.before(self.standings.show)
+        scrape = MetricsPort(0)
+        scrape.before_scrape(self.standings.show)
         return Samples(scrape.text().decode())
 
     def page(self, **query: str) -> Any:

@@ -109,7 +109,7 @@ def a_port_of_many() -> MetricsPort:
             metrics.outcome_recorded(kind, provider)
             metrics.attempted(kind, provider, 0.1)
     port = MetricsPort(1)
-    port.scrape.before(Standings(admission, provider_of.get).show)
+    port.before_scrape(Standings(admission, provider_of.get).show)
     return port
 
 
@@ -125,7 +125,7 @@ def scraped(port: MetricsPort) -> tuple[float, float]:
     other = gevent.spawn(others)
     gevent.sleep(0)
     began, cpu = time.perf_counter(), time.process_time()
-    port.scrape.text()
+    port.text()
     used, ended = time.process_time() - cpu, time.perf_counter()
     other.kill()
     moments = [began, *(each for each in turns if each > began), ended]
