@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
+from pos_gateway.runtime.limits import cpu_limit, memory_limit
 
 MEMORY = {
     "version 2": ({"a/memory.max": "max", "memory.max": "536870912"}, "0::/a", 2**29),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pos_gateway.runtime.memory import OWN_PAGES
+from pos_gateway.runtime.limits import OWN_PAGES
 from pos_gateway.simulated_merchants.client import SimulatedMerchants
 from testkit.patience import PATIENCE
 

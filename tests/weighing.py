@@ -20,7 +20,7 @@ from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.merchants.store import MerchantStore
-from pos_gateway.runtime.memory import return_large_blocks
+from pos_gateway.runtime.limits import return_large_blocks
 from pos_gateway.transport.exchange import Request, Transport
 from pos_gateway.transport.guard import Guard
 from tests.schema import make_tables

@@ -41,7 +41,7 @@ from pos_gateway.merchants.store import MerchantStore
 from pos_gateway.reports.fleet_view import FleetView, a_minute
 from pos_gateway.reports.words import MORE_CPU, START_READING, not_delivered, without_cpu
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, shown
-from pos_gateway.runtime.files import OTHER_FILES
+from pos_gateway.runtime.limits import OTHER_FILES
 from pos_gateway.runtime.urls import mask_url
 from pos_gateway.runtime.vault import Vault, has_short_passphrase
 from pos_gateway.settings import Settings, celerys, explain, setting

@@ -28,7 +28,7 @@ from pos_gateway.ledger.ledger import Ledger, Run, here
 from pos_gateway.ledger.pruning import present, prune_orders
 from pos_gateway.reports.store import prune_reports
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
-from pos_gateway.runtime.memory import return_large_blocks
+from pos_gateway.runtime.limits import return_large_blocks
 from pos_gateway.telemetry import metrics
 
 if TYPE_CHECKING:

@@ -43,21 +43,20 @@ def from_unix(at: float) -> datetime:
 
     Some backends use the end of the year 9999 for "no deadline".
     """
-    try:
-        return datetime.fromtimestamp(at, UTC)
-    except (ValueError, OverflowError, OSError):
-        return datetime.max.replace(tzinfo=UTC)
+    return _moment(at) or datetime.max.replace(tzinfo=UTC)
 
 
 def shown(at: float | None) -> str | None:
     """A Unix time in ISO 8601; None outside the calendar."""
-    if at is None:
-        return None
+    moment = None if at is None else _moment(at)
+    return moment and moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _moment(at: float) -> datetime | None:
     try:
-        moment = datetime.fromtimestamp(at, UTC)
+        return datetime.fromtimestamp(at, UTC)
     except (ValueError, OverflowError, OSError):
         return None
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 class RunningClock:

@@ -7,7 +7,7 @@ number of the visit at which it happens: ``outcome.before=kill:3``.
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 #: The failpoints of an order.
 OF_ORDERS = frozenset(
@@ -59,9 +59,7 @@ class Reached(Exception):
 def arm(name: str, do: Callable[[], None]) -> None:
     """Run ``do`` whenever the failpoint is reached. Raises ValueError for an unknown name."""
     global reach  # noqa: PLW0603  (points are reached by name, in every order)
-    if name not in NAMES:
-        raise ValueError(f"there is no failpoint {name!r}; there are {', '.join(sorted(NAMES))}")
-    _armed[name] = do
+    _armed[_known(name)] = do
     reach = _run
 
 
@@ -80,24 +78,30 @@ def _run(name: str) -> None:
 
 def arm_all(text: str) -> None:
     """Arm failpoints from ``outcome.before=kill:3, reply=stop``. Raises ValueError."""
+    for name, do in _parsed(text):
+        arm(name, do)
+
+
+def check(text: str) -> str:
+    """The text, if valid for ``arm_all``. Raises ValueError."""
+    for name, _ in _parsed(text):
+        _known(name)
+    return text
+
+
+def _parsed(text: str) -> Iterator[tuple[str, Callable[[], None]]]:
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, what = part.partition("=")
         kind, _, visit = what.partition(":")
         if kind not in _KINDS or not (visit or "1").isdecimal():
             raise ValueError(f"{part!r} is not NAME=kill|stop|raise[:VISIT]")
-        arm(name, _at(int(visit or 1), _KINDS[kind]))
+        yield name, _at(int(visit or 1), _KINDS[kind])
 
 
-def check(text: str) -> str:
-    """The text, if valid for ``arm_all``. Raises ValueError."""
-    before = dict(_armed)
-    try:
-        arm_all(text)
-    finally:
-        disarm()
-        for name, do in before.items():
-            arm(name, do)
-    return text
+def _known(name: str) -> str:
+    if name not in NAMES:
+        raise ValueError(f"there is no failpoint {name!r}; there are {', '.join(sorted(NAMES))}")
+    return name
 
 
 def _at(visit: int, do: Callable[[], None]) -> Callable[[], None]:
@@ -112,16 +116,12 @@ def _at(visit: int, do: Callable[[], None]) -> Callable[[], None]:
     return count
 
 
-def _kill() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _stop() -> None:
-    os.kill(os.getpid(), signal.SIGSTOP)
-
-
 def _raise() -> None:
     raise Reached
 
 
-_KINDS = {"kill": _kill, "stop": _stop, "raise": _raise}
+_KINDS = {
+    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "raise": _raise,
+}

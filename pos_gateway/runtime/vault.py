@@ -33,8 +33,7 @@ class Vault:
     """
 
     def __init__(self, keys: str | None = None) -> None:
-        parts = [part.strip() for part in (keys or "").split(",") if part.strip()]
-        self._keys = dict(map(_named, parts))
+        self._keys = dict(map(_named, _parts(keys)))
         #: The id of the sealing key; None without a key.
         self.current: str | None = next(iter(self._keys), None)
 
@@ -89,8 +88,11 @@ def new_key() -> str:
 
 def has_short_passphrase(keys: str | None) -> bool:
     """Whether a key is a passphrase that can be guessed: like a mistyped key."""
-    parts = [part.strip() for part in (keys or "").split(",") if part.strip()]
-    return any(len(part) < PASSPHRASE and not _is_random(part) for part in parts)
+    return any(len(part) < PASSPHRASE and not _is_random(part) for part in _parts(keys))
+
+
+def _parts(keys: str | None) -> list[str]:
+    return [part.strip() for part in (keys or "").split(",") if part.strip()]
 
 
 def _is_random(text: str) -> bool:

@@ -12,8 +12,7 @@ import uvicorn
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from pos_gateway.runtime.addresses import networks
-from pos_gateway.runtime.files import OTHER_FILES, allow_files
-from pos_gateway.runtime.memory import return_large_blocks
+from pos_gateway.runtime.limits import OTHER_FILES, allow_files, return_large_blocks
 from pos_gateway.server.held import Held
 from pos_gateway.server.peer import noting_peer, unquoting
 from pos_gateway.server.site import Site

@@ -10,9 +10,13 @@ from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.attempt import gateway
 from pos_gateway.broker import topology
 from pos_gateway.broker.properties import tolerate_bad_properties
-from pos_gateway.runtime.control_groups import cpu_limit, memory_limit
-from pos_gateway.runtime.files import OTHER_FILES, allow_files
-from pos_gateway.runtime.memory import return_large_blocks
+from pos_gateway.runtime.limits import (
+    OTHER_FILES,
+    allow_files,
+    cpu_limit,
+    memory_limit,
+    return_large_blocks,
+)
 from pos_gateway.worker.celery_internals import Consumer, is_stopping, maybe_shutdown
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.dead_lettering import DeadLettering

@@ -1,10 +1,45 @@
-"""Limits of the process's control groups (Linux cgroups, version 1 or 2): a pod's limits."""
+"""What this process may take: open files, and memory and cores by its control groups (Linux).
 
+A pod's limits are those of control groups, version 1 or 2. Freed memory is kept by the allocator.
+"""
+
+import ctypes
+import resource
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+#: Descriptors besides peers' connections: broker, database, Redis, logs, the interpreter's.
+OTHER_FILES = 128
+#: glibc's names, from ``malloc.h``.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+#: Bytes from which a block has pages of its own, and maximum free bytes kept at the heap's end.
+OWN_PAGES, KEPT_FREE = 128 * 1024, 4 * 2**20
 #: Bytes from which on a limit is none: version 1 writes the largest multiple of a page.
 _UNLIMITED = 2**60
+
+
+def allow_files(wanted: int) -> int:
+    """Raise the soft limit to ``wanted``, as far as the hard limit allows; returns the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(soft, most)
+
+
+def return_large_blocks() -> None:
+    """Have glibc return large blocks to the system as they are freed; elsewhere nothing changes.
+
+    By default glibc raises the threshold to the largest freed block, up to 32 MiB: a burst of large
+    orders then lies on the heap among small objects, which keep the memory for ever.
+    """
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, OWN_PAGES)
+        mallopt(_TRIM_THRESHOLD, KEPT_FREE)
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
