@@ -160,10 +160,12 @@ class RefreshAheadCache(Generic[Value]):
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.name = name
-        #: For metrics: reads from memory, other reads, expired values served; and loaded keys by
-        #: result.
-        self.hits = self.misses = self.stale = 0
-        self.loads = dict.fromkeys(("loaded", "taken_over", "failed"), 0)
+        self._hits, self._misses = (metrics.cache_reads.labels(name, it) for it in ("hit", "miss"))
+        self._loads = {
+            outcome: metrics.cache_loads.labels(name, outcome)
+            for outcome in ("loaded", "taken_over", "failed")
+        }
+        self._stale_reads = metrics.cache_stale.labels(name)
         self._load = load
         self._lifetime, self._absent, self._stale_for = lifetime, absent, stale
         self._max_weight, self._weight_of, self._weight = max_weight, weight_of, 0
@@ -187,13 +189,6 @@ class RefreshAheadCache(Generic[Value]):
         self._something, self._urgently = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
         self._stopping = False
-        metrics.cache_reads.keeps(
-            self, lambda it: {(it.name, "hit"): it.hits, (it.name, "miss"): it.misses}
-        )
-        metrics.cache_loads.keeps(
-            self, lambda it: {(it.name, outcome): n for outcome, n in it.loads.items()}
-        )
-        metrics.cache_stale.keeps(self, lambda it: {(it.name,): it.stale})
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -209,13 +204,13 @@ class RefreshAheadCache(Generic[Value]):
         if entry is not None:
             now = self._now()
             if now < entry.due:
-                self.hits += 1
+                self._hits.inc()
                 return entry.value
             if now < entry.until:
-                self.hits += 1
+                self._hits.inc()
                 self._request_load(key)
                 return entry.value
-        self.misses += 1
+        self._misses.inc()
         return self._wait(key, timeout)
 
     def peek(self, key: str) -> Value | None:
@@ -395,11 +390,11 @@ class RefreshAheadCache(Generic[Value]):
     def _obtain(self, keys: Sequence[str], standing: CacheState[Value], began: float) -> set[str]:
         """Load keys; returns the keys whose load is not over."""
         found = dict(standing.found)
-        self.loads["taken_over"] += len(found)
+        self._loads["taken_over"].inc(len(found))
         ours = [key for key in keys if key not in found and key not in standing.elsewhere]
         if ours:
             mine = self._loaded(ours, standing.ours)
-            self.loads["loaded"] += len(mine)
+            self._loads["loaded"].inc(len(mine))
             fences = {key: fence for key, fence in standing.ours.items() if key in mine}
             self._store(fences, mine, self._now() - began)
             found |= mine
@@ -501,8 +496,8 @@ class RefreshAheadCache(Generic[Value]):
                 gone.append(key)
         while len(self._failed) > self._max_weight:
             del self._failed[next(iter(self._failed))]
-        self.loads["failed"] += len(stale) + len(gone)
-        self.stale += len(stale)
+        self._loads["failed"].inc(len(stale) + len(gone))
+        self._stale_reads.inc(len(stale))
         log.error(
             "cache.load_failed", cache=self.name, keys=len(stale) + len(gone), error=str(error)
         )

@@ -15,6 +15,7 @@ Redis has granted them. So Redis's record is never below the pod's calls in flig
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -24,7 +25,8 @@ from pos_gateway.admission.admission import Admission
 from pos_gateway.domain.errors import FleetUnavailable
 from pos_gateway.fleet.breakers import BreakerNews
 from pos_gateway.fleet.holdings import Holdings
-from pos_gateway.fleet.sync import MAX_ASKS, Answer, Ask, Permits, Report, SyncTiming
+from pos_gateway.fleet.permits import RedisPermits
+from pos_gateway.fleet.sync import MAX_ASKS, Answer, Ask, Report, SyncTiming
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
 from pos_gateway.telemetry import metrics
 
@@ -69,7 +71,7 @@ class Coordinator:
 
     def __init__(
         self,
-        permits: Permits,
+        permits: RedisPermits,
         admission: Admission[Any],
         *,
         on_change: Callable[[], None],
@@ -184,9 +186,7 @@ class Coordinator:
         metrics.fleet_connected.set(0)
         asks = [ask for m in list(self._holdings.merchants) if (ask := self._holdings.look(m, now))]
         # No order starts in this pod from now on; only calls in flight count.
-        asks = [
-            Ask(a.merchant_id, 0, a.in_flight, wanted=0, limit=a.limit) for a in asks if a.in_flight
-        ]
+        asks = [replace(each, permits=0, wanted=0) for each in asks if each.in_flight]
         if self.state is not FleetState.ALONE:
             for start in range(0, max(1, len(asks)), MAX_ASKS):
                 some, last = asks[start : start + MAX_ASKS], start + MAX_ASKS >= len(asks)

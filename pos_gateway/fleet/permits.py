@@ -66,7 +66,8 @@ class RedisPermits:
         """Send the report, with at most ``MAX_ASKS`` asks, and return the answer.
 
         Raises:
-            FleetUnavailable: Redis is not reached in time, refuses, or answers nonsense.
+            FleetUnavailable: Redis is not reached in time, refuses, or answers nonsense; Redis may or may
+                not have received the report.
         """
         if report.anew:
             self._acknowledged, self._heard = 0, "0"

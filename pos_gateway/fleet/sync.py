@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 #: Maximum merchants in a sync: no sync may block Redis for long.
 MAX_ASKS = 500
@@ -102,19 +101,3 @@ class Answer:
     forgotten: bool
     #: Number of pods, roughly.
     pods: int
-
-
-class Permits(Protocol):
-    """The place of the fleet's permits."""
-
-    def sync(self, report: Report) -> Answer:
-        """A round trip, bounded in time.
-
-        Raises:
-            FleetUnavailable: no valid answer; Redis may or may not have received the report.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connection. Idempotent; ``sync`` makes a new one."""
-        ...

@@ -49,7 +49,9 @@ def from_unix(at: float) -> datetime:
 def shown(at: float | None) -> str | None:
     """A Unix time in ISO 8601; None outside the calendar."""
     moment = None if at is None else _moment(at)
-    return moment and moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+    if moment is None:
+        return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _moment(at: float) -> datetime | None:

@@ -1,6 +1,6 @@
-"""What this process may take: open files, and memory and cores by its control groups (Linux).
+"""Limits of this process: open files, memory kept by the allocator, and a pod's control groups.
 
-A pod's limits are those of control groups, version 1 or 2. Freed memory is kept by the allocator.
+Control groups are Linux's, version 1 or 2.
 """
 
 import ctypes

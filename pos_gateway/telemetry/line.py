@@ -6,7 +6,7 @@ is kept: in later lines databases and pydantic repeat rejected values.
 
 import json
 import linecache
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from math import isfinite
 from traceback import walk_tb
@@ -31,20 +31,13 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 
-class Frame(NamedTuple):
-    """A source location."""
-
-    file: str
-    line: int
-    function: str
-
-
 class Raised(NamedTuple):
     """A chain's exception, and the link to the previous exception."""
 
     kind: str
     message: str
-    frames: tuple[Frame, ...]
+    #: File, line and function of each.
+    frames: Sequence[tuple[str, int, str]]
     link: str
 
     @classmethod
@@ -158,9 +151,9 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _frames(traceback: TracebackType | None) -> tuple[Frame, ...]:
-    walked = [Frame(f.f_code.co_filename, n, f.f_code.co_qualname) for f, n in walk_tb(traceback)]
-    return tuple(walked[-FRAMES:])
+def _frames(traceback: TracebackType | None) -> Sequence[tuple[str, int, str]]:
+    walked = [(f.f_code.co_filename, n, f.f_code.co_qualname) for f, n in walk_tb(traceback)]
+    return walked[-FRAMES:]
 
 
 def _name(kind: type[BaseException]) -> str:

@@ -15,7 +15,6 @@ from typing import Any
 
 import structlog
 
-from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.line import LEVELS, LONGEST, Line, Trace, kept
 from pos_gateway.telemetry.stream import LogFile, standard_error
 from pos_gateway.telemetry.writer import LINES, LogWriter
@@ -37,7 +36,11 @@ def configure(level: int = logging.INFO, *, file: str | None = None, lines: int 
     Raises:
         OSError: the file cannot be written.
     """
-    _writer.write = (standard_error() if file is None else _opened(file)).write
+    write = standard_error().write
+    if file is not None:
+        write = LogFile(file).write
+        write(b"")  # fail now: a later error could not be reported
+    _writer.write = write
     _writer.ring.capacity = lines
     structlog.configure(
         processors=[],
@@ -116,18 +119,8 @@ def _trace(exc_info: Any) -> Trace | None:
     return Trace.of(error) if isinstance(error, BaseException) else None
 
 
-def _opened(path: str) -> LogFile:
-    file = LogFile(path)
-    file.write(b"")  # fail now: a later error could not be reported
-    return file
-
-
 @cache
 def _once() -> None:
-    metrics.log_records_dropped.keeps(
-        _writer,
-        lambda writer: {(level,): n for level, n in zip(LEVELS, writer.ring.dropped, strict=True)},
-    )
     os.register_at_fork(after_in_child=_writer.start_anew)
     atexit.register(_end)
 

@@ -7,15 +7,9 @@ merchants stays under three thousand series.
 Counting per order costs a dictionary look-up. Figures available on demand are set by ``scrape.py``.
 """
 
-from collections import Counter as Numbers
-from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any
-from weakref import WeakKeyDictionary
 
-from prometheus_client import REGISTRY, Gauge
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import Gauge
 
 from pos_gateway.telemetry.prometheus_internals import Counter, Histogram
 
@@ -56,38 +50,6 @@ class Names(dict[str | None, str]):
 
 
 provider_names, _reason_names = Names(PROVIDERS), Names(REASONS)
-
-
-class Counted(Collector):
-    """A counter over integers kept by owners: for code where counting must be almost free.
-
-    Living owners are read at a scrape; numbers with the same labels are summed.
-    """
-
-    def __init__(self, name: str, documentation: str, labelnames: tuple[str, ...]) -> None:
-        self._name, self._documentation = name.removesuffix("_total"), documentation
-        self._labelnames = labelnames
-        self._kept: WeakKeyDictionary[Any, Callable[[Any], Mapping[tuple[str, ...], int]]]
-        self._kept = WeakKeyDictionary()
-        REGISTRY.register(self)
-
-    def keeps(self, who: Any, numbers: Callable[[Any], Mapping[tuple[str, ...], int]]) -> None:
-        """Add an owner: ``numbers(who)`` returns the owner's counts by label values."""
-        self._kept[who] = numbers
-
-    def describe(self) -> list[CounterMetricFamily]:
-        """The name and the help text."""
-        return [CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)]
-
-    def collect(self) -> Iterator[CounterMetricFamily]:
-        """The current numbers."""
-        total: Numbers[tuple[str, ...]] = Numbers()
-        for who, numbers in list(self._kept.items()):
-            total.update(numbers(who))
-        [family] = self.describe()
-        for labels, number in total.items():
-            family.add_metric(labels, number)
-        yield family
 
 
 # Orders
@@ -356,19 +318,19 @@ callbacks, polls = cache(_callbacks.labels), cache(_polls.labels)
 
 # Caches
 
-cache_reads = Counted(
+cache_reads = Counter(
     "pos_gateway_cache_reads_total",
     "Reads of merchants' records, catalogs and access tokens: from memory at once (hit), or after a load that"
     " had to be waited for (miss).",
     ("cache", "result"),
 )
-cache_loads = Counted(
+cache_loads = Counter(
     "pos_gateway_cache_loads_total",
     "Values that this process has loaded from the database or a token endpoint (loaded), taken over"
     " from another one by way of Redis (taken_over), or could not load (failed).",
     ("cache", "outcome"),
 )
-cache_stale = Counted(
+cache_stale = Counter(
     "pos_gateway_cache_stale_total",
     "Values that could not be loaded anew and are served for a while longer.",
     ("cache",),
@@ -376,7 +338,7 @@ cache_stale = Counted(
 
 # Logs
 
-log_records_dropped = Counted(
+log_records_dropped = Counter(
     "pos_gateway_log_records_dropped_total",
     "Log lines that were not written: too many waited, or the stream refused them.",
     ("level",),
@@ -400,11 +362,11 @@ build_info = Gauge(
 )
 
 
-def declared() -> list[Counter | Gauge | Histogram | Counted]:
+def declared() -> list[Counter | Gauge | Histogram]:
     """Every metric, in this file's order."""
-    by_name: dict[str, Counter | Gauge | Histogram | Counted] = {}
+    by_name: dict[str, Counter | Gauge | Histogram] = {}
     for each in globals().values():
-        if isinstance(each, Counter | Gauge | Histogram | Counted):
+        if isinstance(each, Counter | Gauge | Histogram):
             [family] = each.describe()
             by_name.setdefault(family.name, each)  # a child has the metric's name, and comes later
     return list(by_name.values())

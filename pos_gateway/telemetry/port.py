@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 
+import structlog
 from prometheus_client import REGISTRY, Metric, disable_created_metrics, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
@@ -30,7 +31,9 @@ from pos_gateway import __version__
 from pos_gateway.runtime.green import cooperatively
 from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.prometheus_internals import with_samples
-from pos_gateway.telemetry.serving import LOOPBACK, Page, PageReply, Server, one_at_a_time
+from pos_gateway.telemetry.serving import LOOPBACK, POLL, Page, PageReply, PageServer, one_at_a_time
+
+log = structlog.get_logger(__name__)
 
 #: Seconds for which ``/healthz`` waits for the event loop: less than a probe's time limit.
 LOOP_TIMEOUT = 4.0
@@ -65,16 +68,17 @@ class MetricsPort(Collector):
         self._turn = turn
         self._stopping = threading.Event()
         self._lag_thread: threading.Thread | None = None
-        pages = {
+        self._port, self._host = port, host
+        self._server: PageServer | None = None
+        self.pages: dict[str, Page] = {
             "/metrics": one_at_a_time(self._metrics),
             "/healthz": self._healthz,
             "/readyz": self._readyz,
         }
-        self._server = Server(port, pages, host=host)
 
     def add(self, path: str, page: Page) -> None:
         """Serve an additional page."""
-        self._server.pages[path] = one_at_a_time(page)
+        self.pages[path] = one_at_a_time(page)
 
     def before_scrape(self, refresh: Callable[[], None]) -> None:
         """Call ``refresh`` before each scrape, to set gauges. Must yield to other green threads."""
@@ -89,24 +93,36 @@ class MetricsPort(Collector):
 
     def problems(self) -> dict[str, str]:
         """The sentences of unmet conditions, by condition name. Empty: the process is ready."""
-        found = {name: problem() for name, problem in self._problems.items()}
-        return {name: problem for name, problem in found.items() if problem is not None}
+        found = ((name, problem()) for name, problem in self._problems.items())
+        return {name: problem for name, problem in found if problem is not None}
 
     def start(self) -> None:
-        """Serve, if the port is on. Idempotent."""
-        if not self._server.port or self._lag_thread is not None:
+        """Serve, if the port is on. A taken port is only logged: orders matter more than metrics.
+
+        Idempotent.
+        """
+        if not self._port or self._lag_thread is not None:
             return
         # Else each counter and histogram gets a second series, with the creation time.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         metrics.build_info.labels(__version__, platform.python_version(), version("celery")).set(1)
-        self._server.start()
+        try:
+            self._server = PageServer(self._host, self._port, self.pages)
+        except OSError as error:
+            log.warning("metrics.port_taken", port=self._port, error=str(error))
+        else:
+            serve = self._server.serve_forever
+            threading.Thread(target=serve, args=(POLL,), name="metrics", daemon=True).start()
         self._lag_thread = threading.Thread(target=self._measure_lag, name="loop lag", daemon=True)
         self._lag_thread.start()
 
     def stop(self) -> None:
         """Stop serving. Idempotent."""
         self._stopping.set()
-        self._server.stop()
+        server, self._server = self._server, None
+        if server is not None:
+            server.shutdown()
+            server.server_close()
 
     def text(self) -> bytes:
         """Every metric's current value, in Prometheus's text format."""

@@ -30,7 +30,7 @@ MAX_CLIENTS = 64
 #: Maximum clients of a slow page, waiting or being served.
 PLACES = 8
 #: Seconds between checks for a stop, and after a failed accept.
-_POLL, _PAUSE = 0.5, 0.5
+POLL, _PAUSE = 0.5, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,42 +70,9 @@ def one_at_a_time(page: Page) -> Page:
     return made
 
 
-class Server:
-    """Serves pages on threads. The constructor does no I/O.
+class PageServer(ThreadingHTTPServer):
+    """Serves pages by path, on a thread per client; more pages may be added at any time."""
 
-    Args:
-        port: the port to bind.
-        pages: by path; more may be added at any time.
-        host: the local address to bind.
-    """
-
-    def __init__(self, port: int, pages: Mapping[str, Page], *, host: str = LOOPBACK) -> None:
-        self.port, self._host = port, host
-        self.pages = dict(pages)
-        self._server: _HTTPServer | None = None
-
-    def start(self) -> None:
-        """Serve. A taken port is only logged: orders matter more than metrics. Idempotent."""
-        if self._server is not None:
-            return
-        try:
-            self._server = _HTTPServer(self._host, self.port, self.pages)
-        except OSError as error:
-            log.warning("metrics.port_taken", port=self.port, error=str(error))
-            return
-        threading.Thread(
-            target=self._server.serve_forever, args=(_POLL,), name="metrics", daemon=True
-        ).start()
-
-    def stop(self) -> None:
-        """Stop serving. Idempotent."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.shutdown()
-            server.server_close()
-
-
-class _HTTPServer(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, pages: Mapping[str, Page]) -> None:
         self.pages = pages
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -144,7 +111,7 @@ class _HTTPServer(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: _HTTPServer
+    server: PageServer
     client_timeout = CLIENT_TIMEOUT
     server_version, sys_version = "pos-gateway", ""
 

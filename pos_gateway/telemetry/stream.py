@@ -46,17 +46,13 @@ class LogFile:
 
     def write(self, data: bytes) -> None:
         """As ``Descriptor.write``. Raises OSError also when the file cannot be opened."""
-        if self._open is None or self._was_moved(self._open.number):
-            self.close()
+        if self._open is not None and self._was_moved(self._open.number):
+            before, self._open = self._open, None
+            os.close(before.number)
+        if self._open is None:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._open = Descriptor(os.open(self._path, flags, 0o666))
         self._open.write(data)
-
-    def close(self) -> None:
-        """Close the file, until the next write. Idempotent."""
-        before, self._open = self._open, None
-        if before is not None:
-            os.close(before.number)
 
     def _was_moved(self, number: int) -> bool:
         try:

@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from pos_gateway.runtime.green import native
+from pos_gateway.telemetry import metrics
 from pos_gateway.telemetry.line import LEVELS, Line
 
 #: Lines buffered while the stream blocks, by default.
@@ -21,6 +22,7 @@ LINES = 8192
 GATHER = 0.05
 #: Maximum lines rendered at a time, while the other threads wait for the interpreter.
 _BATCH_SIZE = 16
+_DROPS = tuple(map(metrics.log_records_dropped.labels, LEVELS))
 _WARNING, _ERROR = LEVELS.index("warning"), LEVELS.index("error")
 
 
@@ -83,7 +85,7 @@ class Ring:
     def lose(self, severity: int) -> None:
         """Count an item as dropped that was taken and then lost."""
         with self._lock:
-            self.dropped[severity] += 1
+            self._count_drop(severity)
 
     def _take_in(self) -> None:
         while self._coming:
@@ -95,7 +97,11 @@ class Ring:
     def _drop(self) -> None:
         least = next(severity for severity, lane in enumerate(self._lanes) if lane)
         self._lanes[least].popleft()
-        self.dropped[least] += 1
+        self._count_drop(least)
+
+    def _count_drop(self, severity: int) -> None:
+        self.dropped[severity] += 1
+        _DROPS[severity].inc()
 
 
 class LogWriter:

@@ -10,13 +10,7 @@ from pos_gateway.admission.limits import AdmissionLimits
 from pos_gateway.attempt import gateway
 from pos_gateway.broker import topology
 from pos_gateway.broker.properties import tolerate_bad_properties
-from pos_gateway.runtime.limits import (
-    OTHER_FILES,
-    allow_files,
-    cpu_limit,
-    memory_limit,
-    return_large_blocks,
-)
+from pos_gateway.runtime import limits
 from pos_gateway.worker.celery_internals import Consumer, is_stopping, maybe_shutdown
 from pos_gateway.worker.crash import watch_threads
 from pos_gateway.worker.dead_lettering import DeadLettering
@@ -128,8 +122,8 @@ class OrderConsumer(Consumer):
             if self.dispatcher.start():
                 watch_threads()
                 tune_gc()
-                return_large_blocks()
-                allow_files(2 * self.dispatcher.admission.limits.slots + OTHER_FILES)
+                limits.return_large_blocks()
+                limits.allow_files(2 * self.dispatcher.admission.limits.slots + limits.OTHER_FILES)
                 green_reporter(self._gateway, self.dispatcher, self.app).start()
         super().on_ready()
 
@@ -252,7 +246,7 @@ class OrderConsumer(Consumer):
             pool=pool,
             limits=AdmissionLimits(
                 slots=pool.limit,
-                cores=min(1.0, cpu_limit() or 1.0),
+                cores=min(1.0, limits.cpu_limit() or 1.0),
                 slow_after=settings.slow_after,
                 max_waiting=min(settings.max_waiting, half),
                 local_wait_timeout=settings.local_wait_timeout,
@@ -283,7 +277,7 @@ LARGE, LARGE_BYTES = 0.25, 128 * 2**20
 
 def max_bytes() -> int:
     """Bytes of memory for large orders in this process."""
-    limit = memory_limit()
+    limit = limits.memory_limit()
     return LARGE_BYTES if limit is None else int(LARGE * limit)
 
 

@@ -10,7 +10,8 @@ from pos_gateway.canary import cpu
 from pos_gateway.canary.cpu import LOOKS, costs_of
 from pos_gateway.domain.errors import MetricsUnavailable
 from pos_gateway.telemetry import metrics
-from pos_gateway.telemetry.serving import PageReply, Server
+from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.telemetry.serving import PageReply
 from testkit.servers.process import free_port
 
 
@@ -20,7 +21,7 @@ class Pages:
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
         self.port = free_port()
-        self.server = Server(self.port, {})
+        self.server = MetricsPort(self.port)
 
     def show(self, path: str, text: str) -> str:
         self.texts[path] = text

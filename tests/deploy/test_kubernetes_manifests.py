@@ -76,7 +76,7 @@ def known_series() -> set[str]:
         if isinstance(each, Histogram):
             names |= {f"{each._name}{suffix}" for suffix in ("_sum", "_count", "_bucket")}
         else:
-            names.add(each._name + "_total" * isinstance(each, Counter | metrics.Counted))
+            names.add(each._name + "_total" * isinstance(each, Counter))
     return names
 
 
@@ -278,7 +278,7 @@ def test_a_worker_has_time_to_drain_and_close_before_it_is_killed() -> None:
     closing = (
         *(consumer.CANCEL_TIMEOUT, coordinator._STOP_TIMEOUT, reporter.GRACE, grants.STOP),
         *(relay.GRACE, relay._LAST, relay._LAST, commits.CLOSING, ledger._RELEASE_TIMEOUT),
-        *(polls._CLOSING, queue_metrics._GRACE, metrics_serving._POLL),
+        *(polls._CLOSING, queue_metrics._GRACE, metrics_serving.POLL),
     )
     drain = float(settings_in("base")["POS_GATEWAY_REQUEST_TIMEOUT"]) + consumer.DRAIN_MARGIN
     assert drain + sum(closing) < pod_of(workers())["terminationGracePeriodSeconds"] == 60

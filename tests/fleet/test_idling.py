@@ -1,5 +1,7 @@
 """An idle pod."""
 
+from typing import Any, cast
+
 from pos_gateway.admission.admission import Admission
 from pos_gateway.admission.limits import AdmissionLimits, Terms
 from pos_gateway.fleet.coordinator import Coordinator
@@ -29,7 +31,11 @@ def test_a_merchant_that_stays_short_of_permits_causes_no_busy_loop() -> None:
         AdmissionLimits(), lambda _: Terms(10), on_short=ask, in_fleet=True
     )
     fleet = Coordinator(
-        HalfOfEverything(), admission, on_change=lambda: None, timing=PROMPT, clock=clock
+        cast("Any", HalfOfEverything()),
+        admission,
+        on_change=lambda: None,
+        timing=PROMPT,
+        clock=clock,
     )
     fleet.begin()
     for order in range(12):

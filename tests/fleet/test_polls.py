@@ -1,6 +1,6 @@
 """Polls in a fleet: a quota's requests that no order needs are a poll's."""
 
-from typing import Any
+from typing import Any, cast
 
 from pos_gateway.adapters.hubrise_api import LIMITS
 from pos_gateway.admission.admission import Admission
@@ -42,7 +42,7 @@ def test_a_poll_of_hubrises_longest_list_has_its_requests_in_time_and_leaves_ord
     admission: Admission[str] = Admission(
         AdmissionLimits(), lambda _: terms, on_short=short.append, in_fleet=True
     )
-    fleet: Any = Coordinator(redis, admission, on_change=lambda: None, clock=clock)
+    fleet: Any = Coordinator(cast("Any", redis), admission, on_change=lambda: None, clock=clock)
     fleet.begin()
     began, sent = clock.seconds, 0
     while sent < PAGES:

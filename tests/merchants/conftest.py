@@ -1,6 +1,6 @@
 """A database of each kind with its stores, and a clock that the test advances."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 from pos_gateway.ledger.polls import Polls
 from pos_gateway.merchants.catalogs import CatalogStore
 from pos_gateway.merchants.store import MerchantStore
+from tests.telemetry.lab import value
 
 
 class HandClock:
@@ -45,3 +46,18 @@ def polls(engine: Engine) -> Iterator[Polls]:
     polls = Polls(engine)
     yield polls
     polls.close()
+
+
+@pytest.fixture
+def loads() -> Callable[[str, str], float]:
+    """Keys of this process's caches of a name, by the outcome of their loads, since the test began."""
+
+    def count(cache: str, outcome: str) -> float:
+        return value("pos_gateway_cache_loads_total", cache=cache, outcome=outcome)
+
+    before = {
+        (cache, outcome): count(cache, outcome)
+        for cache in ("merchants", "catalogs")
+        for outcome in ("loaded", "taken_over")
+    }
+    return lambda cache, outcome: count(cache, outcome) - before[cache, outcome]

@@ -1,7 +1,7 @@
 """The directory over a real database: records are read from memory, and edits are seen."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -147,7 +147,12 @@ def test_listeners_get_an_edit_without_a_read(
 
 
 def test_workers_share_records_and_none_from_before_an_edit(
-    store: MerchantStore, catalogs: CatalogStore, clock: HandClock, redis_url: str, polls: Polls
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    clock: HandClock,
+    redis_url: str,
+    polls: Polls,
+    loads: Callable[[str, str], float],
 ) -> None:
     one, other, late = (
         Directory(
@@ -158,7 +163,7 @@ def test_workers_share_records_and_none_from_before_an_edit(
     store.put([a_merchant(max_concurrency=3)])
     assert one.get("m").max_concurrency == 3
     assert other.get("m").max_concurrency == 3
-    assert (one._cache.loads["loaded"], other._cache.loads["taken_over"]) == (1, 1)
+    assert (loads("merchants", "loaded"), loads("merchants", "taken_over")) == (1, 1)
     clock.seconds = 1.0
     store.put([a_merchant(max_concurrency=4)])
     late.look()
@@ -166,11 +171,15 @@ def test_workers_share_records_and_none_from_before_an_edit(
     clock.seconds = 1.0 + LOOK
     one.look()
     assert one.get("m").max_concurrency == 4
-    assert (one._cache.loads["loaded"], one._cache.loads["taken_over"]) == (1, 1)
+    assert (loads("merchants", "loaded"), loads("merchants", "taken_over")) == (2, 2)
 
 
 def test_a_merchant_whose_record_came_from_redis_can_be_paused(
-    store: MerchantStore, catalogs: CatalogStore, redis_url: str, polls: Polls
+    store: MerchantStore,
+    catalogs: CatalogStore,
+    redis_url: str,
+    polls: Polls,
+    loads: Callable[[str, str], float],
 ) -> None:
     store.put([a_merchant("m")])
     one, two = (
@@ -179,7 +188,7 @@ def test_a_merchant_whose_record_came_from_redis_can_be_paused(
     )
     with started(one), started(two):
         assert one.get("m") == two.get("m")
-        assert two._cache.loads["taken_over"] == 1
+        assert loads("merchants", "taken_over") == 1
         assert two.pause(two.get("m"))
     assert store.get(["m"])["m"].paused
 

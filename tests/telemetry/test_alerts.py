@@ -52,7 +52,7 @@ def known() -> dict[str, set[str]]:
             names |= {f"{each._name}{suffix}": labels for suffix in ("_sum", "_count")}
             names[f"{each._name}_bucket"] = {*labels, "le"}
         else:
-            names[each._name + "_total" * isinstance(each, Counter | metrics.Counted)] = labels
+            names[each._name + "_total" * isinstance(each, Counter)] = labels
     return names | {name: set() for name in GIVEN}
 
 

@@ -53,9 +53,8 @@ def without_samples(samples: Samples) -> list[str]:
 
 
 def names_of(metric: Any) -> set[str]:
-    suffixes = {
+    suffixes: dict[type, tuple[str, ...]] = {
         Counter: ("_total",),
-        metrics.Counted: ("_total",),
         Gauge: ("",),
         Histogram: ("_bucket", "_sum", "_count"),
     }

@@ -76,7 +76,7 @@ def test_a_scrape_has_the_versions_and_no_created_series(
 def test_port_0_is_off() -> None:
     port = MetricsPort(0)
     port.start()
-    assert port._server._server is None
+    assert port._server is None
     assert port._lag_thread is None
     port.stop()
 

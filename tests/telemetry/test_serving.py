@@ -12,7 +12,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from pos_gateway.telemetry import serving
-from pos_gateway.telemetry.serving import Page, PageReply, Server
+from pos_gateway.telemetry.port import MetricsPort
+from pos_gateway.telemetry.serving import Page, PageReply
 from testkit.patience import PATIENCE
 from testkit.servers.process import free_port
 from tests.telemetry.lab import get, get_json
@@ -23,11 +24,12 @@ Serve = Callable[[Mapping[str, Page]], int]
 @pytest.fixture
 def serve() -> Iterator[Serve]:
     """Serves pages; returns the port."""
-    servers: list[Server] = []
+    servers: list[MetricsPort] = []
 
     def serve(pages: Mapping[str, Page]) -> int:
         port = free_port()
-        servers.append(Server(port, pages))
+        servers.append(MetricsPort(port))
+        servers[-1].pages = dict(pages)
         servers[-1].start()
         return port
 
@@ -145,7 +147,7 @@ def test_an_exception_in_a_page_is_logged_and_ends_that_request_only(serve: Serv
 
 def test_a_taken_port_is_logged_and_not_fatal() -> None:
     with closing(socket.create_server(("", 0))) as taken:
-        server = Server(taken.getsockname()[1], {})
+        server = MetricsPort(taken.getsockname()[1])
         with capture_logs() as logs:
             server.start()
         server.stop()
@@ -155,14 +157,14 @@ def test_a_taken_port_is_logged_and_not_fatal() -> None:
 def test_a_stopped_server_frees_the_port() -> None:
     port = free_port()
     for _ in range(2):
-        server = Server(port, {"/page": lambda _: PageReply.of(1)})
+        server = MetricsPort(port)
         server.start()
         server.start()
-        assert get(port, "/page")[0] == 200
+        assert get(port, "/healthz")[0] == 200
         server.stop()
         server.stop()
     with pytest.raises(OSError):
-        get(port, "/page")
+        get(port, "/healthz")
 
 
 def test_a_failed_accept_is_retried_after_a_pause(
@@ -171,7 +173,7 @@ def test_a_failed_accept_is_retried_after_a_pause(
     paused: list[float] = []
     tried: list[object] = []
 
-    def accept(server: serving._HTTPServer) -> tuple[socket.socket, object]:
+    def accept(server: serving.PageServer) -> tuple[socket.socket, object]:
         tried.append(server)
         if len(tried) < 3:
             raise OSError("Too many open files")

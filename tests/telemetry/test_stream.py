@@ -115,8 +115,6 @@ def test_a_rotated_file_is_reopened(tmp_path: Path) -> None:
     file.write(b"two\n")
     path.unlink()
     file.write(b"three\n")
-    file.close()
-    file.close()  # idempotent
     assert (tmp_path / "worker.log.1").read_bytes() == b"one\n"
     assert path.read_bytes() == b"three\n"
 
