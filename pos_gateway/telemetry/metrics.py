@@ -4,7 +4,7 @@ Labels never carry an order's id, and a merchant's id only for the merchants in 
 providers and reasons are named up to a limit (``Names``). A scrape of a worker with ten thousand
 merchants stays under three thousand series.
 
-Counting per order costs a dictionary look-up. Figures available on demand are set by ``scrape.py``.
+Counting per order costs a dictionary look-up. Figures available on demand are set before each scrape.
 """
 
 from functools import cache

@@ -153,7 +153,8 @@ def test_a_shown_exception_is_bounded() -> None:
         error = error.__cause__
     [only] = Trace.of(error).raised
     assert (len(only.frames), len(only.message)) == (FRAMES, MESSAGE)
-    assert only.frames[-1].function.endswith("deep")
+    _file, _line, function = only.frames[-1]
+    assert function.endswith("deep")
 
 
 def test_a_cycle_of_causes_is_bounded() -> None:

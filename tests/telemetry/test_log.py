@@ -253,7 +253,7 @@ print(REGISTRY.get_sample_value("pos_gateway_log_records_dropped_total", {"level
         [sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, stderr=writer
     )
     os.close(writer)
-    assert (done.returncode, done.stdout) == (0, b"1\n")
+    assert (done.returncode, done.stdout) == (0, b"1.0\n")
 
 
 def test_a_signal_handler_may_log_at_any_moment() -> None:
