@@ -43,22 +43,21 @@ def from_unix(at: float) -> datetime:
 
     Some backends use the end of the year 9999 for "no deadline".
     """
-    return _moment(at) or datetime.max.replace(tzinfo=UTC)
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (ValueError, OverflowError, OSError):
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def shown(at: float | None) -> str | None:
     """A Unix time in ISO 8601; None outside the calendar."""
-    moment = None if at is None else _moment(at)
-    if moment is None:
+    if at is None:
         return None
-    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _moment(at: float) -> datetime | None:
     try:
-        return datetime.fromtimestamp(at, UTC)
+        moment = datetime.fromtimestamp(at, UTC)
     except (ValueError, OverflowError, OSError):
         return None
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 class RunningClock:
