@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
@@ -29,10 +29,12 @@ from tests.adapters.vendors import (
     square_made,
     square_payment,
 )
-from tests.gate import Gate
+from tests.gate import Clock, Gate
 from tests.orders import an_order
 
 Body = dict[str, Any]
+#: When each order is placed, and made at its POS, by the gate's clock: what the adapters compare.
+NOW = Clock().now()
 
 
 class Kitchen:
@@ -131,7 +133,7 @@ class Toast(Kitchen):
         if any(made["externalId"] == said["externalId"] for made in self.orders):
             return reply(400, {"message": "externalId is used"})
         known = {"guid": guid(len(self.orders)), "approvalStatus": "APPROVED", "voided": False}
-        self.orders.append({**said, **known, "createdDate": _said(datetime.now(UTC))})
+        self.orders.append({**said, **known, "createdDate": _said(NOW)})
         return reply(200, self.orders[-1])
 
     def unmark(self, made: Body) -> None:
@@ -193,6 +195,7 @@ def kitchen(request: pytest.FixtureRequest) -> Kitchen:
 def order_of(brand: str, number: int = 1, customer: str = "Ada", order_id: str = "1001") -> Order:
     items = [{"sku": sku_of("b"), "name": "Burger", "quantity": number, "unit_price": 850}]
     fields = {"items": items, "total": 850 * number, "customer": {"name": customer}}
+    fields |= {"placed_at": NOW.isoformat(), "deliver_by": (NOW + timedelta(minutes=5)).isoformat()}
     return Order.parse(an_order(order_id, brand, **fields))
 
 
@@ -269,7 +272,7 @@ def test_a_refused_order_at_toast_is_not_taken_for_one_of_another_day() -> None:
     kitchen.unmark(kitchen.orders[0])
     kitchen.refuses = True
     for days, kind in ((1, Kind.REJECTED), (0, Kind.ACCEPTED)):
-        kitchen.orders[0]["createdDate"] = _said(datetime.now(UTC) - timedelta(days=days))
+        kitchen.orders[0]["createdDate"] = _said(NOW - timedelta(days=days))
         assert kitchen.submit(like_a).kind is kind
     for odd in ("yesterday", None, "2020-01-01", 7):
         kitchen.orders[0]["createdDate"] = odd
@@ -284,7 +287,6 @@ def test_an_order_in_doubt_since_the_previous_release_is_created_once(
         return answer.status, json.loads(answer.body)
 
     gate = Gate(tmp_path, pos)
-    gate.hand.seconds = datetime.now(UTC).timestamp() - gate.clock.now().timestamp()
     MerchantStore(gate.database).put([kitchen.merchant("m")])
     order = {**gate.an_order(seconds=3600), **_content(A)}
     kitchen.loses = True
