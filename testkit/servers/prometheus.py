@@ -20,6 +20,8 @@ class Prometheus(Server):
     def __init__(self, configuration: str) -> None:
         super().__init__()
         self._configuration = configuration
+        #: The moment that queries are about (Unix time); None: the present one.
+        self.at: float | None = None
 
     @property
     def url(self) -> str:
@@ -27,11 +29,12 @@ class Prometheus(Server):
         return f"http://127.0.0.1:{self.port}"
 
     def query(self, expression: str) -> list[dict[str, Any]]:
-        """The present value of an expression: one `{"metric", "value"}` for each series.
+        """The value of an expression ``at`` the moment: one `{"metric", "value"}` for each series.
 
         Raises an OSError for one that it does not understand.
         """
-        found = self._ask(f"/api/v1/query?{urllib.parse.urlencode({'query': expression})}")
+        asked = {"query": expression} | ({"time": str(self.at)} if self.at else {})
+        found = self._ask(f"/api/v1/query?{urllib.parse.urlencode(asked)}")
         result: list[dict[str, Any]] = found["result"]
         return result
 

@@ -22,8 +22,8 @@ from tests.worker.lab import PATIENCE, Lab
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "pos-gateway.json"
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
-#: Grafana's variables: the window that fits the scrape interval, and all workers.
-VARIABLES = {"$__rate_interval": "1m", "$instance": ".*"}
+#: Grafana's variables: a window with all scrapes, however slow the machine, and all workers.
+VARIABLES = {"$__rate_interval": "1h", "$instance": ".*"}
 WELL, AFTER = [f"w{n}" for n in range(20)], [f"a{n}" for n in range(20)]
 DOWN = [f"d{n}" for n in range(12)]
 
@@ -89,6 +89,7 @@ def prometheus(
         wait_until(prometheus, told, lambda total: total == len(WELL) + len(AFTER))
         wait_until(prometheus, attempts, lambda made: made > before)
         wait_until(prometheus, "pos_gateway_queue_messages", lambda ready: ready >= 0)
+        prometheus.at = both_were_up(prometheus)
         yield prometheus
         lab.merchants.profile("down-*", {"kind": "accept"})
     lab.close()
@@ -100,6 +101,20 @@ def wait_until(prometheus: Prometheus, query: str, done: Callable[[float], bool]
     until = time.monotonic() + PATIENCE
     while not any(done(value) for value in values(prometheus, query)):
         assert time.monotonic() < until, f"{query}: {prometheus.query(query)}"
+        time.sleep(0.1)
+
+
+def both_were_up(prometheus: Prometheus) -> float:
+    """A moment from now on before which both had replied, and about which no later scrape says more.
+
+    On a slow machine a reply may take longer than its scrape lasts: the target has no series until the next scrape.
+    """
+    now, until = time.time(), time.monotonic() + PATIENCE
+    while True:
+        [at] = values(prometheus, "min(timestamp(up))")
+        if at > now and values(prometheus, f"min(up @ {at})") == [1.0]:
+            return at
+        assert time.monotonic() < until, prometheus.query("up")
         time.sleep(0.1)
 
 
