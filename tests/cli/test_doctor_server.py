@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 import trustme
 
+from pos_gateway.cli import doctor_server
 from pos_gateway.cli.doctor_server import check_server
 from pos_gateway.cli.findings import CheckResult, Severity
+from pos_gateway.http_client import orders as http_orders
 from pos_gateway.runtime.clock import SystemClock
 from pos_gateway.settings import Settings
 from pos_gateway.tokens.token import new_token
+from testkit.patience import PATIENCE
 from tests.cli.conftest import Program
 from tests.server.lab import Server, migrated, serving
 from tests.server.scripted import Scripted, endless
@@ -23,6 +26,13 @@ class Ahead(SystemClock):
 
     def now(self) -> datetime:
         return super().now() + timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine's server has time for a handshake, which has a third of it, and to look an order up."""
+    monkeypatch.setattr(doctor_server, "_TIMEOUT", PATIENCE)
+    monkeypatch.setattr(http_orders, "_CONNECT", PATIENCE)
 
 
 @pytest.fixture
@@ -43,7 +53,9 @@ def test_nothing_is_asked_without_a_url(program: Program) -> None:
     assert "set POS_GATEWAY_HTTP_URL" in done.stderr
 
 
-def test_a_server_that_is_well_and_a_token_that_is_not(program: Program, server: Server) -> None:
+def test_a_server_that_is_well_and_a_token_that_is_not(
+    program: Program, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [well] = found(server.url + "/", server.token)
     assert well.level is Severity.OK
     assert well.what == f"server: {server.url}/ accepts the token"
@@ -59,6 +71,7 @@ def test_a_server_that_is_well_and_a_token_that_is_not(program: Program, server:
     assert done.exit_code == 0
     assert [line.split()[1] for line in done.stdout.splitlines()] == ["settings:", "server:"]
     server.stop()
+    monkeypatch.setattr(doctor_server, "_TIMEOUT", 5.0)  # it is asked until then
     [away] = found(server.url, server.token)
     assert away.level is Severity.FAIL
     assert "connection refused" in away.what
