@@ -577,7 +577,7 @@ ADDRESS = {
     "country": "US",
 }
 COURIER = {"name": "Bo's Bikes", "phone": "+12125550199", "reference": "C-7"}
-LATER = (datetime.now(UTC) + timedelta(hours=3)).replace(microsecond=0)
+LATER = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
 
 
 def coke(**fields: Any) -> Body:

@@ -46,7 +46,7 @@ DELIVERY: Json = {
     "order_type": "delivery",
     "delivery": {"address": ADDRESS, "instructions": "ring twice", "contactless": True},
 }
-LATER = (datetime.now(UTC) + timedelta(hours=3)).replace(microsecond=0)
+LATER = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
 NEW_YORK = ZoneInfo("America/New_York")
 #: The items 1700, 20 off the first, 80 off the order, 300 and 100 more, one of them taxed; 10 % of 1700.
 CHARGED: Json = {

@@ -16,7 +16,7 @@ from tests.adapters.scripted import Scripted, reply
 from tests.adapters.vendors import VENDORS, Vendor, body, order_of, sku_of
 
 ADDRESS = {"line1": "1 Main St", "city": "Boston", "postal_code": "02215", "country": "US"}
-LATER = (datetime.now(UTC) + timedelta(hours=3)).isoformat().replace("+00:00", "Z")
+LATER = (datetime.now(UTC) + timedelta(days=2)).isoformat().replace("+00:00", "Z")
 
 
 @pytest.fixture(params=[name for name in VENDORS if name != "rest"])

@@ -40,7 +40,7 @@ ADDRESS = {
     "country": "US",
 }
 ALLERGY = "n" * 586 + " allergy: nuts"
-LATER = (datetime.now(UTC) + timedelta(hours=3)).isoformat()
+LATER = (datetime.now(UTC) + timedelta(days=2)).isoformat()
 AT_A_TABLE: Json = {"order_type": "dine_in", "dine_in": {"table": "7", "guests": 2}}
 TO_THE_DOOR: Json = {
     "order_type": "delivery",
