@@ -19,6 +19,7 @@ from kombu import Connection
 
 from pos_gateway.broker import topology
 from pos_gateway.cli.root import root
+from pos_gateway.database import engine
 from pos_gateway.database.engine import open_database
 from pos_gateway.routing import splits
 from testkit.patience import PATIENCE
@@ -158,9 +159,9 @@ def program(tmp_path: Path, database_url: str) -> Iterator[Program]:
 @pytest.fixture
 def migrated(program: Program, database_url: str) -> Program:
     """The program with the tables made."""
-    engine = open_database(database_url)
-    make_tables(engine)
-    engine.dispose()
+    opened = open_database(database_url)
+    make_tables(opened)
+    opened.dispose()
     return program
 
 
@@ -235,9 +236,13 @@ def books(
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def any_books(
-    request: pytest.FixtureRequest, program: Program, order: Callable[..., dict[str, Any]]
+    request: pytest.FixtureRequest,
+    program: Program,
+    order: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Books]:
-    """The same on each database."""
+    """The same on each database. A slow machine's command may stand still within a transaction."""
+    monkeypatch.setattr(engine, "_IDLE", f"{PATIENCE}s")
     wanted = {"sqlite": "database_url", "postgresql": "postgres_url"}[request.param]
     url = request.getfixturevalue(wanted)
     program.settings["POS_GATEWAY_DATABASE_URL"] = url
