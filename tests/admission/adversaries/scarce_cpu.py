@@ -134,6 +134,10 @@ def _quick() -> list[Group]:
     return [Group("others", 300, about(0.02), backlog=6, start=COME)]
 
 
+def _busy() -> list[Group]:
+    return [Group("others", 50, about(0.02), backlog=1, start=COME)]
+
+
 def _alike() -> list[Group]:
     return [Group("others", 200, about(0.02), backlog=60, comes_once=True)]
 
@@ -162,6 +166,7 @@ SCENES = [
     Scene("300 at 20 ms, each with a backlog", _quick, share=0.45, added=50),
     Scene("100 at 20 ms, whose backlogs grow one by one", _known(100)),
     Scene("100 at 1 s, whose backlogs were there before", _before, share=0.55),
+    Scene("50 at 20 ms, with an order each at any time", _busy, share=0.9, added=100),
     Scene("100 at 1 s", lambda: [slow(100, 1, backlog=20, start=COME)], 1.0),
     Scene("300 at 20 ms, each with a backlog", _quick, 1.0, share=0.45),
     Scene("100 at 20 ms, whose backlogs grow one by one", _known(100), 1.0),
@@ -199,7 +204,7 @@ FLOODS = [
     )
     for healthy in (60, 2000)
 ]
-_HALF, _QUICK, _KNOWN, _BEFORE, _WHOLE = SCENES[1], *SCENES[3:7]
+_HALF, _QUICK, _BEFORE, _BUSY, _WHOLE = SCENES[1], SCENES[3], *SCENES[5:8]
 
 Patch = Callable[[], AbstractContextManager[Any]]
 _WAIT = Cpu.wait.fget  # type: ignore[attr-defined]
@@ -259,7 +264,7 @@ RULES: Mapping[str, tuple[Patch, Sequence[Scene]]] = {
     ),
     "merchants that keep up start a few in a turn": (
         partial(patch.object, cpu, "AT_ONCE", inf),
-        (_KNOWN,),
+        (_BUSY,),
     ),
     "what is saved up, or owed, is little": (
         partial(patch.multiple, cpu, SAVED=0.5, OWED=0.5),
