@@ -10,7 +10,7 @@ from pos_gateway.auth.grant_store import in_trouble
 from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import audit, orders
 from pos_gateway.domain.outcome import CREDENTIAL_REFUSED
-from pos_gateway.ledger.overdue import MAX_COUNTED, count_overdue
+from pos_gateway.ledger.order_search import MAX_COUNTED, count_overdue
 from pos_gateway.ledger.states import Action, State
 from pos_gateway.reports.fleet_view import Fleet, FleetView
 from pos_gateway.reports.words import not_delivered, outcomes

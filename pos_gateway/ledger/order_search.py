@@ -25,18 +25,21 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import OperationalError
 
+from pos_gateway.database.clock import Now
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import AdminError
-from pos_gateway.ledger.overdue import STATES as OVERDUE
-from pos_gateway.ledger.overdue import is_overdue
 from pos_gateway.ledger.states import Action, State
 
 T = TypeVar("T")
 
 #: Maximum orders found by a part of their id; a page shows the newest.
 MAX_IDS = 500
-#: Maximum orders counted per state, where all merchants' orders are.
+#: Maximum orders counted: overdue ones, and per state, where all merchants' orders are.
 MAX_COUNTED = 1000
+#: Seconds after ``deliver_by`` and the last change, by when a due retry would have ended the order.
+OVERDUE_AFTER = 120.0
+#: States in which a worker would have ended the order, or have put a pending order in doubt, by its ``deliver_by``.
+OVERDUE = (State.NEW, State.CLAIMED, State.SENDING, State.PENDING)
 #: Maximum orders of a merchant to sort; with more, each state is read along its index.
 MAX_SORTED = 10_000
 #: Seconds for a search.
@@ -94,7 +97,7 @@ class Wanted:
     merchant_id: str | None = None
     state: State | None = None
     changed_since: float | None = None
-    #: Only overdue orders (``ledger/overdue.py``).
+    #: Only overdue orders (``is_overdue``).
     overdue: bool = False
 
 
@@ -128,6 +131,27 @@ class OrderSearch:
         with suppress(AdminError):  # the orders are worth more than their number
             return replace(found, counts=within_time(self._engine, count))
         return found
+
+
+def is_overdue() -> ColumnElement[bool]:
+    """Whether an order is overdue: open past its ``deliver_by``, and no message of the order comes back.
+
+    By the index of states.
+    """
+    row, before = orders.c, Now() - OVERDUE_AFTER
+    return (
+        (row.action == Action.SUBMIT)
+        & row.state.in_(OVERDUE)
+        & (row.updated_at < before)
+        & (row.deliver_by < before)
+    )
+
+
+def count_overdue(engine: Engine) -> int:
+    """The number of overdue orders, at most ``MAX_COUNTED``. Raises SQLAlchemyError."""
+    found = select(orders.c.order_id).where(is_overdue()).limit(MAX_COUNTED).subquery()
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(found)) or 0
 
 
 def within_time(engine: Engine, run: Callable[[Connection], T]) -> T:

@@ -573,7 +573,7 @@ FAULTS = [
     ),
     Fault(
         "a pending order whose message is lost is past its time, too",
-        "ledger/overdue",
+        "ledger/order_search",
         ", State.PENDING)",
         ")",
         "canary::orders_past_their_time",

@@ -11,8 +11,8 @@ from pos_gateway.canary import administration
 from pos_gateway.database.schema import orders
 from pos_gateway.domain.errors import BrokerUnavailable
 from pos_gateway.domain.split import Split
-from pos_gateway.ledger import overdue
 from pos_gateway.ledger.order_admin import OrderAdmin
+from pos_gateway.ledger.order_search import count_overdue
 from pos_gateway.ledger.states import State
 from pos_gateway.server.page.views import canary as view
 from pos_gateway.server.page.words import without_commands
@@ -128,7 +128,7 @@ def test_orders_past_their_time_are_counted_and_listed(page: Desk) -> None:
     ]  # fmt: skip
     with page.site.database.begin() as connection:
         connection.execute(insert(orders), rows)
-    assert overdue.count_overdue(page.site.database) == 3
+    assert count_overdue(page.site.database) == 3
     browser = page.operator()
     for path in ("/orders?state=overdue", "/orders?state=overdue&merchant=m1"):
         text = browser.get(path).text

@@ -10,7 +10,7 @@ from pos_gateway.database.engine import open_database
 from pos_gateway.database.schema import events, orders, pipeline
 from pos_gateway.domain.order import Order
 from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.overdue import STATES
+from pos_gateway.ledger.order_search import OVERDUE
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import State
 from pos_gateway.merchants.store import MerchantStore
@@ -91,7 +91,7 @@ def test_no_order_is_past_its_time_while_a_test_looks(engine: Engine) -> None:
     story = seed(engine, orders=400, merchants=20)
     with engine.connect() as connection:
         soonest = connection.scalar(
-            select(func.min(orders.c.deliver_by)).where(orders.c.state.in_(STATES))
+            select(func.min(orders.c.deliver_by)).where(orders.c.state.in_(OVERDUE))
         )
     assert soonest is not None and soonest > story.now + 20 * 60
 

@@ -11,7 +11,7 @@ from pos_gateway.administration.merchant_view import MerchantViews
 from pos_gateway.domain.split import Split
 from pos_gateway.events.archive import Archive
 from pos_gateway.ledger.order_admin import OrderAdmin
-from pos_gateway.ledger.overdue import count_overdue
+from pos_gateway.ledger.order_search import count_overdue
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.merchants.admin import MerchantAdmin
 from pos_gateway.merchants.store import MerchantStore

@@ -18,7 +18,7 @@ from pos_gateway.attempt.doubt import KEY_KEPT_FOR
 from pos_gateway.domain.outcome import RESOLVED, Kind
 from pos_gateway.domain.retry import Backoff
 from pos_gateway.ledger.order_admin import OrderStanding
-from pos_gateway.ledger.overdue import AFTER
+from pos_gateway.ledger.order_search import OVERDUE_AFTER
 from pos_gateway.ledger.states import RESOLVE_FOR, State
 from pos_gateway.reports.fleet_view import FleetTrouble
 from pos_gateway.server.page.words import counted, moment
@@ -211,7 +211,7 @@ def _pending(order: OrderStanding, facts: Facts) -> tuple[Sequence[Markup], Sequ
     known = _say("The POS has it, and has not decided.")
     if order.deliver_by is None:
         return known, ()
-    if order.deliver_by + AFTER < facts.now:
+    if order.deliver_by + OVERDUE_AFTER < facts.now:
         return known, _say(_OVERDUE, moment(order.deliver_by, facts.now))
     end = moment(order.deliver_by + RESOLVE_FOR, facts.now)
     return known, _say(
