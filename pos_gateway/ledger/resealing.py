@@ -6,9 +6,11 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Connection,
     Engine,
+    Select,
     Table,
     and_,
     false,
@@ -53,19 +55,9 @@ def reseal(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[R
     these. Safe to interrupt and restart at any time.
     """
     key = (orders.c.merchant_id, orders.c.order_id, orders.c.action)
-    last = ("", "", "")
-    while True:
-        query = (
-            select(*key, orders.c.reason_code, *_SEALED)
-            .where(tuple_(*key) > tuple_(*last), or_(*(column.is_not(None) for column in _SEALED)))
-            .order_by(*key)
-            .limit(batch)
-        )
-        with engine.connect() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            return
-        last = (rows[-1].merchant_id, rows[-1].order_id, rows[-1].action)
+    has_text = or_(*(column.is_not(None) for column in _SEALED))
+    query = select(*key, orders.c.reason_code, *_SEALED).where(has_text)
+    for rows in _pages(engine, query, key, batch):
         # Sealed before the transaction begins, to keep the transaction short.
         anew, unopened = _anew(rows, payloads)
         sealed = 0
@@ -82,20 +74,9 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
     A removed body is hydrated again when needed. Unpublished events keep their bodies, which are
     ignored if no key opens them.
     """
-    last = 0
-    while True:
-        some = (events.c.payload, events.c.body, events.c.reason_message)
-        query = (
-            select(events)
-            .where(events.c.id > last, or_(*(column.is_not(None) for column in some)))
-            .order_by(events.c.id)
-            .limit(batch)
-        )
-        with engine.connect() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            return
-        last = rows[-1].id
+    some = (events.c.payload, events.c.body, events.c.reason_message)
+    query = select(events).where(or_(*(column.is_not(None) for column in some)))
+    for rows in _pages(engine, query, (events.c.id,), batch):
         anew, unopened = _anew(rows, payloads)
         sealed = 0
         # An event per transaction: the leader, with many locked rows, hardly waits.
@@ -113,15 +94,8 @@ def reseal_events(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Ite
 def reseal_callbacks(engine: Engine, payloads: Payloads, batch: int = BATCH) -> Iterator[Resealed]:
     """Seal callbacks waiting for their order's id."""
     key = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
-    last = ("", "", "")
-    while True:
-        waiting = and_(tuple_(*key) > tuple_(*last), callbacks.c.waiting.is_not(None))
-        query = select(*key, callbacks.c.waiting).where(waiting).order_by(*key).limit(batch)
-        with engine.connect() as connection:
-            rows = connection.execute(query).all()
-        if not rows:
-            return
-        last = (rows[-1].adapter, rows[-1].merchant_id, rows[-1].event_id)
+    query = select(*key, callbacks.c.waiting).where(callbacks.c.waiting.is_not(None))
+    for rows in _pages(engine, query, key, batch):
         sealed, unopened = 0, []
         for row in rows:
             try:
@@ -137,6 +111,21 @@ def reseal_callbacks(engine: Engine, payloads: Payloads, batch: int = BATCH) -> 
                     part = {"waiting": text}
                     sealed += _write(connection, callbacks, and_(*same_row), row, [part])
         yield Resealed(len(rows), sealed, tuple(unopened))
+
+
+def _pages(
+    engine: Engine, query: Select[Any], key: Sequence[Column[Any]], most: int
+) -> Iterator[Sequence[Any]]:
+    """The rows of a query in the order of their key, ``most`` at a time."""
+    page = query.order_by(*key).limit(most)
+    while True:
+        with engine.connect() as connection:
+            rows = connection.execute(page).all()
+        if not rows:
+            return
+        yield rows
+        last = [getattr(rows[-1], column.name) for column in key]
+        page = query.where(tuple_(*key) > tuple_(*last)).order_by(*key).limit(most)
 
 
 def count_stale_callbacks(engine: Engine, payloads: Payloads) -> int:
