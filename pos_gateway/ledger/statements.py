@@ -265,26 +265,35 @@ class LedgerStatements(ABC):
     _place: str
     #: Has a select leave out locked rows.
     _skipping: str
+    _find: str
+    _take: str
+    _taken: str
+    _locked: str
 
     @abstractmethod
     def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
         """Write rows by their ``op``, with their events."""
 
     @abstractmethod
+    def _run(self, cursor: Any, text: str, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+        """Run a statement for all rows; returns the rows found."""
+
     def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         """The existing rows of these orders."""
+        return self._run(cursor, self._find, rows)
 
-    @abstractmethod
     def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         """Take over the rows unchanged since they were found; returns their tickets."""
+        return {ticket for (ticket,) in self._run(cursor, self._take, rows)}
 
-    @abstractmethod
     def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         """Tickets of rows under another session's lock, found without waiting."""
+        return {ticket for (ticket,) in self._run(cursor, self._locked, rows)}
 
-    @abstractmethod
     def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
         """Those of these ids that events have."""
+        rows = [{"event_id": each} for each in event_ids]
+        return {event_id for (event_id,) in self._run(cursor, self._taken, rows)}
 
     def beat(self, cursor: Any, beat: Beat, lease: float, now: float) -> bool:
         """Renew a lease; False: the row is locked."""
@@ -352,9 +361,9 @@ union all select case state when 'claimed' then -ticket else ticket end, null fr
 union all select ticket, null from finished
 union all select ticket, found from reclaimed"""
         self._write = Prepared("ledger_write", write.replace("%(rows)s", "$1::json"))
-        self._find, self._take = self._of(self._rows, _FIND), self._of(self._rows, _TAKE + done)
-        self._taken = self._of(self._rows, _TAKEN)
-        self._locked = self._of(self._rows, _LOCKED)
+        self._find, self._take, self._taken, self._locked = (
+            self._of(self._rows, text) for text in (_FIND, _TAKE + done, _TAKEN, _LOCKED)
+        )
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
         tickets, reclaimed = set(), {}
@@ -365,26 +374,12 @@ union all select ticket, found from reclaimed"""
                 reclaimed[ticket] = from_json(found)
         return Written(tickets, reclaimed)
 
-    def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-        return self._run(cursor, self._find, rows)
-
-    def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return {ticket for (ticket,) in self._run(cursor, self._take, rows)}
-
-    def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return {ticket for (ticket,) in self._run(cursor, self._locked, rows)}
-
-    def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
-        rows = [{"event_id": each} for each in event_ids]
-        return {event_id for (event_id,) in self._run(cursor, self._taken, rows)}
-
     @classmethod
     def _of(cls, rows: str, text: str) -> str:
         parts = {"from_rows": f"from {rows}", "and_rows": f", {rows}", **cls._times}
         return _filled(text, _VALUES, "r.{}", **parts)
 
-    @staticmethod
-    def _run(cursor: Any, text: str, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+    def _run(self, cursor: Any, text: str, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
         found: list[tuple[Any, ...]]
         found = cursor.execute(text, {"rows": json.dumps(list(rows))}).fetchall()
         return found
@@ -397,16 +392,17 @@ class LedgerOnSQLite(LedgerStatements):
     _times: ClassVar = {"created": ":now", "known_for": ":now - orders.created_at"}
 
     def __init__(self) -> None:
-        insert, sending, finish, self._find, self._take, self._record, self._record_once = (
+        texts = (_INSERT, _SENDING, _FINISH, _RECORD, _RECORD + _ONCE, _FIND, _TAKE, _TAKEN)
+        insert, sending, finish, self._record, self._record_once, self._find, take, self._taken = (
             _filled(text, _VALUES, ":{}", from_rows="", and_rows="", **self._times)
-            for text in (_INSERT, _SENDING, _FINISH, _FIND, _TAKE, _RECORD, _RECORD + _ONCE)
+            for text in texts
         )
+        self._take = take + " returning ticket"
         self._texts = {
             CLAIM: insert + " returning state",
             SEND: sending + " returning state",
             FINISH: finish + " returning state",
         }
-        self._taken = _filled(_TAKEN, ("event_id",), ":{}", and_rows="")
 
     def write(self, cursor: Any, rows: Sequence[Row]) -> Written:
         written = set()
@@ -421,18 +417,11 @@ class LedgerOnSQLite(LedgerStatements):
                     cursor.execute(self._record, values)
         return Written(written, {})  # to find and to take costs no round trips here
 
-    def find(self, cursor: Any, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
-        return [found for row in rows for found in cursor.execute(self._find, _all(row)).fetchall()]
-
-    def take(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
-        return {row["ticket"] for row in rows if cursor.execute(self._take, _all(row)).rowcount}
-
     def locked(self, cursor: Any, rows: Sequence[Row]) -> set[int]:
         return set()  # the embedded database is locked as a whole
 
-    def taken(self, cursor: Any, event_ids: Sequence[str]) -> set[str]:
-        wanted = ({"event_id": each} for each in event_ids)
-        return {each["event_id"] for each in wanted if cursor.execute(self._taken, each).fetchone()}
+    def _run(self, cursor: Any, text: str, rows: Sequence[Row]) -> list[tuple[Any, ...]]:
+        return [found for row in rows for found in cursor.execute(text, _all(row)).fetchall()]
 
 
 _NOTHING = dict.fromkeys(_VALUES)
