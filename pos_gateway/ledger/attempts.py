@@ -76,17 +76,11 @@ def with_outcome(claim: Claim, entry: Entry, message: str | None) -> str:
     at, took, came = entry.at, None, None
     did = SEND if claim.sending else None
     if (call := entry.call) is not None:
-        waited, claimed, connect, first_byte, seconds, came = call
-        at -= seconds
+        came = call.came
+        at -= call.seconds
         if did is None and came is not None:
             did = LOOK_UP
-        took = (
-            None if waited is None else int(waited * _MICROSECONDS),
-            None if claimed is None else int(claimed * _MICROSECONDS),
-            int(connect * _MICROSECONDS),
-            None if first_byte is None else int(first_byte * _MICROSECONDS),
-            int(seconds * _MICROSECONDS),
-        )
+        took = [None if each is None else int(each * _MICROSECONDS) for each in call[:5]]
     reason = entry.reason
     code = None if reason is None else reason.code
     outcome = str(entry.outcome or entry.state)

@@ -137,21 +137,14 @@ class OpenOrders:
         are_open = {merchant_id for merchant_id, is_open in due_polls if is_open}
         found = self._open([each.merchant_id for each in claimed if each.merchant_id in are_open])
         return [
-            DuePoll(
-                each.merchant_id,
-                each.since,
-                each.failures,
-                each.now,
-                found.get(each.merchant_id, {}),
-            )
-            for each in claimed
+            DuePoll(merchant_id, since, failures, now, found.get(merchant_id, {}))
+            for merchant_id, since, failures, now in claimed
         ]
 
     def done(self, polls: Sequence[DonePoll]) -> None:
         """Store the rows after polls."""
         values: dict[str, Any] = {"since": bindparam("at"), "failures": bindparam("failed")}
-        its = pos_polls.c.merchant_id == bindparam("its")
-        ended = update(pos_polls).where(its)
+        ended = update(pos_polls).where(pos_polls.c.merchant_id == bindparam("its"))
         ended = ended.values(due_at=Now() + bindparam("wait"), **values)
         names = ("its", "at", "failed", "wait")
         rows = [dict(zip(names, each, strict=True)) for each in polls]
@@ -173,12 +166,9 @@ class OpenOrders:
 def _open_orders(merchant_id: str) -> Select[Any]:
     """A merchant's oldest open orders, along the index ``orders_open``: a busy merchant takes no merchant's place."""
     order = orders.c
-    columns = (
-        *(order.merchant_id, order.external_id, order.order_id),
-        *(order.lifecycle, order.created_at),
-    )
+    found = order.merchant_id, order.external_id, order.order_id, order.lifecycle, order.created_at
     return select(
-        select(*columns)
+        select(*found)
         .where(order.merchant_id == merchant_id, _open_now())
         .order_by(order.updated_at, order.order_id)
         .limit(_MOST)
