@@ -21,7 +21,6 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.outcome import MENDED_HERE, CallResult, Kind, Outcome, Reason
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import CallRecord, Claim, ClaimResult, Ended, Key, Suspected
-from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
@@ -163,17 +162,10 @@ class Caller:
         return found
 
     def record(
-        self,
-        attempt: Attempt[Any],
-        endpoint: str | None = None,
-        step: StepMark | None = None,
-        progress: str | None = None,
-        external_id: str | None = None,
+        self, attempt: Attempt[Any], endpoint: str | None, *, step: Any, **options: Any
     ) -> bool:
         """Commit SENDING, as ``Ledger.sending`` does; False: nothing may be sent."""
-        sending = self.ledger.sending(
-            attempt.claims[0], endpoint, step=step, progress=progress, external_id=external_id
-        )
+        sending = self.ledger.sending(attempt.claims[0], endpoint, step=step, **options)
         if sending is None:
             return False
         attempt.claims[0] = sending

@@ -38,6 +38,7 @@ from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.domain.step_progress import StepProgress
 from pos_gateway.ledger.ledger import Ledger
 from pos_gateway.ledger.states import (
+    NOT_UNDONE,
     RESOLVE_FOR,
     Action,
     AttemptHistory,
@@ -50,7 +51,6 @@ from pos_gateway.ledger.states import (
     Suspected,
     is_given_up,
 )
-from pos_gateway.ledger.step_mark import NOT_UNDONE
 from pos_gateway.merchants.directory import Directory
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock, from_unix
 from pos_gateway.runtime.vault import CannotOpen

@@ -32,8 +32,7 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import CallResult, Kind, Outcome, Reason
 from pos_gateway.domain.step_progress import StepProgress
-from pos_gateway.ledger.states import AttemptHistory, Claim, Ended
-from pos_gateway.ledger.step_mark import NOT_UNDONE, StepMark
+from pos_gateway.ledger.states import NOT_UNDONE, AttemptHistory, Claim, Ended, StepMark
 from pos_gateway.runtime import failpoints
 from pos_gateway.transport.errors import NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send
@@ -415,7 +414,9 @@ class Walk:
             return None
         where = None if because is _BY_REQUEST else endpoint(self._merchant, self._adapter)
         try:
-            if self._caller.record(attempt, where, mark, progress, self._known_as):
+            if self._caller.record(
+                attempt, where, step=mark, progress=progress, external_id=self._known_as
+            ):
                 return None
         except LedgerUnavailable as error:
             if mark is None or not attempt.sent:

@@ -115,7 +115,7 @@ orders = Table(
     Column("deaths", Integer, nullable=False),
     Column("taken_from", Text),
     # In doubt: time of the last send, by the time of day and by a worker's clock (see
-    # ``ledger/settling.py``), and the POS that may have the order.
+    # ``ledger/states.py``), and the POS that may have the order.
     Column("doubt_since", Double),
     Column("settling", String(160)),
     Column("endpoint", String(32)),
@@ -141,7 +141,7 @@ orders = Table(
     Column("lifecycle", String(16)),
     # Start of the doubt; None: ``doubt_since``.
     Column("in_doubt_since", Double),
-    # Present step at the POS (``ledger/step_mark.py``; None: the first, or no step), and the facts
+    # Present step at the POS (``ledger/states.py``; None: the first, or no step), and the facts
     # of the steps before, as sealed JSON.
     Column("step", String(64)),
     Column("facts", Text),

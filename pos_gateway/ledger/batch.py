@@ -10,7 +10,6 @@ from pos_gateway.domain.outcome import Reason, one_line
 from pos_gateway.ledger import attempts
 from pos_gateway.ledger.event_ids import renamed
 from pos_gateway.ledger.lease import Lease, PeerLeases
-from pos_gateway.ledger.settling import Settling
 from pos_gateway.ledger.statements import (
     CLAIM,
     FINISH,
@@ -32,11 +31,12 @@ from pos_gateway.ledger.states import (
     Entry,
     Key,
     LeasedElsewhere,
+    Settling,
     State,
+    StepMark,
     Suspected,
     open_state,
 )
-from pos_gateway.ledger.step_mark import StepMark
 
 
 @dataclass(slots=True, eq=False)
@@ -263,7 +263,7 @@ class Batch:
     def locked(self, operations: Sequence[Operation]) -> list[Operation]:
         """Operations on rows locked elsewhere."""
         rows = [
-            {**_key(key), "ticket": ticket}
+            {**key.columns, "ticket": ticket}
             for each in operations
             if (key := order_of(each)) is not None and (ticket := ticket_of(each)) is not None
         ]
@@ -276,10 +276,10 @@ class Batch:
         Locked orders wait for the next beat.
         """
         abandoned = {ticket: self._abandoned[ticket] for ticket in tickets}
-        rows = [{**_key(each.key), "ticket": ticket} for ticket, each in abandoned.items()]
+        rows = [{**each.key.columns, "ticket": ticket} for ticket, each in abandoned.items()]
         for ticket in self._sql.locked(self._cursor, rows):
             del abandoned[ticket]
-        found = self._find({**_key(each.key), "now": self._now} for each in abandoned.values())
+        found = self._find({**each.key.columns, "now": self._now} for each in abandoned.values())
         now = self._lease.clock()
         released: list[Row] = []
         for ticket, each in sorted(abandoned.items(), key=lambda item: item[1].key):
@@ -304,7 +304,7 @@ class Batch:
         """The row without an owner; ``recorded`` None: with the same attempts."""
         is_request = row.key.action is Action.CANCEL
         return {
-            **_key(row.key),
+            **row.key.columns,
             **_history(history),
             "state": State.NEW if is_request else open_state(history),
             "attempt_history": recorded,
@@ -322,11 +322,8 @@ class Batch:
     def _row(self, operation: Operation) -> Row:
         match operation:
             case Claiming():
-                key = operation.key
                 return {
-                    "merchant_id": key.merchant_id,
-                    "order_id": key.order_id,
-                    "action": str(key.action),
+                    **operation.key.columns,
                     "op": CLAIM,
                     "state": _SENDING if operation.send else _CLAIMED,
                     "owner": self._lease_id,
@@ -357,7 +354,7 @@ class Batch:
                 return row
             case Recording():
                 return {
-                    **_key(operation.key),
+                    **operation.key.columns,
                     "op": RECORD,
                     **_entry(operation.entry),
                     "payload": operation.payload,
@@ -633,20 +630,9 @@ def order_of(operation: Operation) -> Key | None:
 _order = itemgetter("merchant_id", "order_id", "action")
 
 
-def _key(key: Key) -> dict[str, Any]:
-    return {"merchant_id": key.merchant_id, "order_id": key.order_id, "action": key.action}
-
-
 def _under(claim: Claim) -> dict[str, Any]:
-    key = claim.key
-    return {
-        "merchant_id": key.merchant_id,
-        "order_id": key.order_id,
-        "action": str(key.action),
-        "epoch": claim.epoch,
-        "owner": claim.owner,
-        "ticket": claim.ticket,
-    }
+    of_claim = {"epoch": claim.epoch, "owner": claim.owner, "ticket": claim.ticket}
+    return {**claim.key.columns, **of_claim}
 
 
 def _history(history: AttemptHistory) -> dict[str, Any]:

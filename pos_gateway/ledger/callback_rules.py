@@ -13,8 +13,7 @@ from pos_gateway.domain.callback import Callback
 from pos_gateway.domain.outcome import Kind, Lifecycle, Reason, one_line
 from pos_gateway.domain.record import identifier
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State, is_given_up
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.states import RESOLVE_FOR, EventRow, Key, State, StepMark, is_given_up
 
 #: Seconds by which an event may be older than its callback: a POS repeats a callback for a day, and
 #: an event of a date long ago would be pruned at once.
@@ -300,8 +299,7 @@ class CallbackGroup:
             return CallbackResult.EARLIER  # or of this generation: the POS sent no id
         if _OF_OPEN[received.callback.meaning] is not Kind.ACCEPTED:
             return CallbackResult.EARLIER
-        self._note(received, order, "callback.contradiction")
-        return CallbackResult.CONTRADICTION
+        return self._contradiction(received, order)
 
     def _compare(self, received: Received, order: Standing) -> CallbackResult:
         """Compare the callback with an order that ended, and was not accepted."""
@@ -310,6 +308,9 @@ class CallbackGroup:
         is_judged = callback.only_accepted and received.waiting_since is not None
         if is_judged or _OF_OPEN[callback.meaning] is not Kind.ACCEPTED:
             return CallbackResult.KNOWN
+        return self._contradiction(received, order)
+
+    def _contradiction(self, received: Received, order: Standing) -> CallbackResult:
         self._note(received, order, "callback.contradiction")
         return CallbackResult.CONTRADICTION
 
@@ -336,10 +337,9 @@ class CallbackGroup:
         if is_earlier or not to.is_after(order.lifecycle):
             return CallbackResult.KNOWN if to is order.lifecycle else CallbackResult.LATE
         order.lifecycle = to
-        self.lifecycles.append({**_row_key(order.key), "epoch": order.epoch, "lifecycle": to})
+        self.lifecycles.append({**order.key.columns, "epoch": order.epoch, "lifecycle": to})
         if is_cancelled:  # no event follows ``order.cancelled``; a stored stage is noted once
-            self._note(received, order, "callback.contradiction")
-            return CallbackResult.CONTRADICTION
+            return self._contradiction(received, order)
         said = received.callback.occurred_at
         at = self.now if said is None else min(max(said, self.now - OLDEST), self.now)
         self._record(received, order, to, at)
@@ -360,7 +360,7 @@ class CallbackGroup:
         row.external_id = one_line(said)[:256] if said else row.external_id
         self.ends.append(
             {
-                **_row_key(row.key),
+                **row.key.columns,
                 "was": row.state,
                 "epoch": row.epoch,
                 "state": kind,
@@ -442,10 +442,6 @@ def is_news(meaning: Kind | Lifecycle, lifecycle: Lifecycle | None) -> bool:
     """Whether ``meaning`` advances an accepted order."""
     to = _OF_ACCEPTED[meaning]
     return to is not None and to.is_after(lifecycle)
-
-
-def _row_key(key: Key) -> dict[str, Any]:
-    return {"merchant_id": key.merchant_id, "order_id": key.order_id, "action": key.action}
 
 
 _CALLBACK: TypeAdapter[Callback] = TypeAdapter(Callback)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
 from pos_gateway.database.schema import LAST_EVENT
@@ -9,8 +10,7 @@ from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.outcome import Lifecycle
 from pos_gateway.ledger.callback_rules import CallbackGroup, CallbackResult, Standing
 from pos_gateway.ledger.event_ids import with_another_id
-from pos_gateway.ledger.states import Action, Key, State
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.states import Action, Key, State, StepMark
 
 # The rows of orders are locked until the commit: a server that stops in between must not keep the locks.
 SESSION = "set statement_timeout = '2s'; set idle_in_transaction_session_timeout = '2s'"
@@ -125,21 +125,51 @@ set result = excluded.result, waiting = excluded.waiting, shop = excluded.shop,
 where callbacks.again_at is not null and excluded.result <> '{CallbackResult.DUPLICATE}'"""
 
 
-class CallbackStatements:
-    """The statements, in one database's dialect."""
+_NOTHING = dict.fromkeys(_VALUES)
 
-    #: Has a select lock callbacks, and leave out locked ones.
-    _skipping: str
+
+class CallbackStatements:
+    """The statements, in a database's dialect.
+
+    With PostgreSQL each statement is for all rows. With SQLite each is for one row, and the
+    transaction has the whole database to itself.
+    """
+
+    def __init__(self, *, is_sqlite: bool) -> None:
+        self._is_sqlite = is_sqlite
+        #: Has a select lock a table's rows, and leave out locked ones.
+        self._locking = "" if is_sqlite else " for update of {} skip locked"
+        places = {name: f":{name}" if is_sqlite else f"r.{name}" for name in _VALUES}
+        types = ", ".join(f"{name} {type_}" for name, type_ in _VALUES.items())
+        rows = f"json_to_recordset(%s) as r({types})"
+        from_rows, and_rows = ("", "") if is_sqlite else (f"from {rows}", f", {rows}")
+        self._parts = {**places, "from_rows": from_rows, "and_rows": and_rows}
 
     def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
         """Run a statement for all rows; returns the rows found."""
-        raise NotImplementedError
+        if not rows:
+            return []
+        said = text.format(**self._parts)
+        if self._is_sqlite:
+            each_found = (cursor.execute(said, {**_NOTHING, **row}).fetchall() for row in rows)
+            return [row for found in each_found for row in found]
+        cursor.execute(said, (json.dumps(list(rows)),) * said.count("%s"))
+        return list(cursor.fetchall()) if cursor.description else []
 
     def lock(
-        self, cursor: Any, keys: Sequence[tuple[str, str]]
+        self, cursor: Any, keys: Iterable[tuple[str, str]]
     ) -> tuple[set[tuple[str, str]], list[Standing]]:
         """Lock orders' rows; returns the keys of orders another session is writing, and the locked rows."""
-        raise NotImplementedError
+        rows = [
+            {"merchant_id": merchant_id, "order_id": order_id} for merchant_id, order_id in keys
+        ]
+        if not self._is_sqlite:
+            cursor.execute("begin")
+        there = {tuple(row[:3]) for row in self._run(cursor, _FIND, rows)}
+        # Workers may wait for these locks; this session never waits for a worker's: no deadlock.
+        locked = self._run(cursor, _FIND + self._locking.format("orders"), rows)
+        busy = {row[:2] for row in there - {tuple(row[:3]) for row in locked}}
+        return busy, [_read(row) for row in locked]
 
     def owned(
         self, cursor: Any, places: Sequence[tuple[str, str]]
@@ -174,7 +204,7 @@ class CallbackStatements:
         Returns callbacks that another session has locked; and the others, with whether each waits.
         """
         there = self._seen(cursor, ids)
-        locked = self._seen(cursor, there, self._skipping) if there else there
+        locked = self._seen(cursor, there, self._locking.format("callbacks"))
         return there.keys() - locked.keys(), locked
 
     def _seen(
@@ -194,13 +224,16 @@ class CallbackStatements:
         """Write the decided rows."""
         if len(self._run(cursor, _END, group.ends)) < len(group.ends):
             raise OrderChanged("an order that was locked has changed")
-        last = {_row_key_of(each): each for each in group.lifecycles}
+        key_of = itemgetter("merchant_id", "order_id", "action")
+        last = {key_of(each): each for each in group.lifecycles}
         self._run(cursor, _LIFECYCLE, list(last.values()))
         self._run(cursor, _EVENT, self._events(cursor, group.events))
         self._run(cursor, _NOTE, group.audit)
         # In one order, so that two servers with the same callbacks never deadlock.
         rows = group.received + group.duplicates()
-        self._run(cursor, _PUT, sorted(rows, key=_put_order))
+        self._run(cursor, _PUT, sorted(rows, key=itemgetter("adapter", "merchant_id", "event_id")))
+        if not self._is_sqlite:
+            cursor.execute("commit")
 
     def _events(self, cursor: Any, events: list[dict[str, Any]]) -> list[dict[str, Any]]:
         wanted = [{"event_id": each["event"].id} for each in events]
@@ -213,61 +246,6 @@ class CallbackStatements:
             row = {name: value for name, value in each.items() if name in _VALUES}
             written.append({**row, "event_id": event.id})
         return written
-
-
-class CallbacksOnPostgreSQL(CallbackStatements):
-    """Each statement is for all rows."""
-
-    _skipping = " for update of callbacks skip locked"
-    _rows = f"json_to_recordset(%s) as r({', '.join(f'{n} {t}' for n, t in _VALUES.items())})"
-
-    def lock(
-        self, cursor: Any, keys: Sequence[tuple[str, str]]
-    ) -> tuple[set[tuple[str, str]], list[Standing]]:
-        rows = [
-            {"merchant_id": merchant_id, "order_id": order_id} for merchant_id, order_id in keys
-        ]
-        cursor.execute("begin")
-        there = {tuple(row[:3]) for row in self._run(cursor, _FIND, rows)}
-        # Workers may wait for these locks; this session never waits for a worker's: no deadlock.
-        locked = self._run(cursor, _FIND + " for update of orders skip locked", rows)
-        busy = {row[:2] for row in there - {tuple(row[:3]) for row in locked}}
-        return busy, [_read(row) for row in locked]
-
-    def write(self, cursor: Any, group: CallbackGroup) -> None:
-        super().write(cursor, group)
-        cursor.execute("commit")
-
-    def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
-        if not rows:
-            return []
-        places = {name: f"r.{name}" for name in _VALUES}
-        said = text.format(**places, from_rows=f"from {self._rows}", and_rows=f", {self._rows}")
-        cursor.execute(said, (json.dumps(list(rows)),) * said.count("%s"))
-        found: list[Any] = cursor.fetchall() if cursor.description else []
-        return found
-
-
-class CallbacksOnSQLite(CallbackStatements):
-    """Each statement is for one row. The transaction has the whole database to itself."""
-
-    _skipping = ""
-    _nothing = dict.fromkeys(_VALUES)
-
-    def lock(
-        self, cursor: Any, keys: Sequence[tuple[str, str]]
-    ) -> tuple[set[tuple[str, str]], list[Standing]]:
-        rows = [
-            {"merchant_id": merchant_id, "order_id": order_id} for merchant_id, order_id in keys
-        ]
-        return set(), [_read(row) for row in self._run(cursor, _FIND, rows)]
-
-    def _run(self, cursor: Any, text: str, rows: Sequence[dict[str, Any]]) -> list[Any]:
-        said = text.format(**{name: f":{name}" for name in _VALUES}, from_rows="", and_rows="")
-        found = []
-        for row in rows:
-            found += cursor.execute(said, {**self._nothing, **row}).fetchall()
-        return found
 
 
 def _read(row: Sequence[Any]) -> Standing:
@@ -290,11 +268,3 @@ def _read(row: Sequence[Any]) -> Standing:
         reason_code,
         deliver_by,
     )
-
-
-def _row_key_of(row: dict[str, Any]) -> tuple[str, str, str]:
-    return row["merchant_id"], row["order_id"], row["action"]
-
-
-def _put_order(row: dict[str, Any]) -> tuple[str, str, str]:
-    return row["adapter"], row["merchant_id"], row["event_id"]

@@ -8,7 +8,7 @@ its claim, and its message finds the order's end.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,14 +32,8 @@ from pos_gateway.ledger.callback_rules import (
     Received,
     waiting_callback,
 )
-from pos_gateway.ledger.callback_statements import (
-    SESSION,
-    CallbacksOnPostgreSQL,
-    CallbacksOnSQLite,
-    CallbackStatements,
-)
+from pos_gateway.ledger.callback_statements import SESSION, CallbackStatements
 from pos_gateway.ledger.event_notices import EventNotices
-from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Action, Key
 from pos_gateway.ledger.writer import Writer
@@ -94,10 +88,7 @@ class CallbackLedger:
     ) -> None:
         self._engine = engine
         self._writer = Writer(engine, session=SESSION)
-        is_sqlite = engine.dialect.name == "sqlite"
-        self._say: CallbackStatements = (
-            CallbacksOnSQLite() if is_sqlite else CallbacksOnPostgreSQL()
-        )
+        self._say = CallbackStatements(is_sqlite=engine.dialect.name == "sqlite")
         self._payloads = payloads
         self._dehydrate = dehydrate
         self._clock = clock
@@ -159,7 +150,7 @@ class CallbackLedger:
     def _transact(self, cursor: Any, received: dict[int, Received]) -> dict[int, Applied]:
         """Results; callbacks are left out whose row, or order, another session is writing."""
         keys, nameless = self._keys(cursor, received)
-        busy, rows = self._say.lock(cursor, [_key(key) for key in sorted(set(keys.values()))])
+        busy, rows = self._say.lock(cursor, map(_key, sorted(set(keys.values()))))
         found = {(row.key.merchant_id, row.key.order_id, row.key.action): row for row in rows}
         present = {
             n: each for n, each in received.items() if n not in keys or _key(keys[n]) not in busy
@@ -251,16 +242,6 @@ def report(received: Received, applied: Applied, provider: str | None) -> None:
     for each in applied.events:
         if isinstance(each, Kind):
             metrics.outcome_recorded(each.value, provider)
-
-
-def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:
-    """Remove the rows from before a Unix time, ``batch`` at a time; yields the number removed.
-
-    Raises:
-        LedgerUnavailable: the database is away.
-    """
-    at = callbacks.c.received_at
-    return remove_old(engine, callbacks, _KEY, at < before, at, batch)
 
 
 def _key(key: Key) -> tuple[str, str]:

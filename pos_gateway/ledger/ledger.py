@@ -56,8 +56,8 @@ from pos_gateway.ledger.states import (
     Entry,
     Key,
     State,
+    StepMark,
 )
-from pos_gateway.ledger.step_mark import StepMark
 from pos_gateway.ledger.writer import Writer
 from pos_gateway.runtime import failpoints
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock

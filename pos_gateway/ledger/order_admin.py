@@ -6,7 +6,7 @@ transaction with its event and its audit row: operator, time and reason.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     ColumnElement,
@@ -32,9 +32,10 @@ from pos_gateway.ledger.attempts import RecordedAttempt
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.order_search import Place, behind
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State, is_given_up
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.states import FINAL, Action, Entry, Key, State, StepMark, is_given_up
 from pos_gateway.runtime.clock import SYSTEM_CLOCK, Clock
+
+T = TypeVar("T")
 
 #: The sequence of listed orders.
 _PLACE = (orders.c.updated_at, orders.c.merchant_id, orders.c.order_id)
@@ -221,8 +222,7 @@ class OrderAdmin:
         """Number of orders in this state; at most ``most``."""
         are_meant = orders.c.state == state, orders.c.action == Action.SUBMIT
         found = select(orders.c.order_id).where(*are_meant).limit(most).subquery()
-        with self._engine.connect() as connection:
-            return connection.execute(select(func.count()).select_from(found)).scalar_one()
+        return self._scalar(select(func.count()).select_from(found)) or 0
 
     def unanswered_cancels(self, before: float) -> tuple[int, OrderStanding | None]:
         """Number of open cancel requests with an earlier ``deliver_by``, and the oldest of them."""
@@ -231,22 +231,17 @@ class OrderAdmin:
             orders.c.state.in_([state for state in State if state not in FINAL]),  # by the index
             orders.c.deliver_by < before,
         )
-        with self._engine.connect() as connection:
-            query = select(func.count()).select_from(orders).where(unanswered)
-            count = connection.execute(query).scalar_one()
+        count = self._scalar(select(func.count()).select_from(orders).where(unanswered)) or 0
         oldest = self._read(_standing().where(unanswered).order_by(orders.c.deliver_by).limit(1))
         return count, oldest[0] if oldest else None
 
     def order_json(self, key: Key) -> bytes | None:
         """The order's JSON, if kept. Raises CannotOpen."""
-        query = select(orders.c.payload).where(_is(_submission(key)))
-        with self._engine.connect() as connection:
-            return self.opened(key, connection.scalar(query))
+        return self.opened(key, self._scalar(select(orders.c.payload).where(_is(_submission(key)))))
 
     def adapted(self, key: Key) -> str | None:
         """The fields adapted for the POS at the last send, as JSON (``adapters/adapted.py``)."""
-        with self._engine.connect() as connection:
-            return connection.scalar(select(orders.c.adapted).where(_is(_submission(key))))
+        return self._scalar(select(orders.c.adapted).where(_is(_submission(key))))
 
     def payloads_of(self, keys: Iterable[Key]) -> dict[Key, str | None]:
         """The stored content of each order, for ``opened``. For some hundreds at once."""
@@ -269,22 +264,18 @@ class OrderAdmin:
             row.action == Action.SUBMIT,
             row.order_id != key.order_id,
         )
-        with self._engine.connect() as connection:
-            return connection.scalar(select(row.order_id).where(others).limit(1))
+        return self._scalar(select(row.order_id).where(others).limit(1))
 
     def adapter_of(self, merchant_id: str) -> str | None:
         """The adapter in the merchant's record; None for an unknown merchant."""
-        query = select(merchants.c.adapter).where(merchants.c.id == merchant_id)
-        with self._engine.connect() as connection:
-            return connection.scalar(query)
+        return self._scalar(select(merchants.c.adapter).where(merchants.c.id == merchant_id))
 
     def attempts(self, key: Key) -> list[RecordedAttempt]:
         """The last attempts of this row's action, oldest first, until the order is pruned.
 
         Releases before attempts were kept left none.
         """
-        with self._engine.connect() as connection:
-            recorded = connection.scalar(select(orders.c.attempt_history).where(_is(key)))
+        recorded = self._scalar(select(orders.c.attempt_history).where(_is(key)))
         return attempts.read(recorded, key, self._payloads)
 
     def events(self, key: Key) -> list[dict[str, Any]]:
@@ -347,6 +338,11 @@ class OrderAdmin:
     def _note(self, connection: Connection, by: By, what: str, key: Key, details: str) -> None:
         note = Note(what, key.merchant_id, key.order_id, details)
         write(connection, [note], by=by, at=self._clock.now().timestamp())
+
+    def _scalar(self, query: Select[T]) -> T | None:
+        """The query's only value; None: no row."""
+        with self._engine.connect() as connection:
+            return connection.scalar(query)
 
     def _read(self, query: Select[Any]) -> list[OrderStanding]:
         with self._engine.connect() as connection:

@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import (
+    Column,
     ColumnElement,
     Engine,
     FromClause,
+    Table,
     and_,
     case,
     delete,
@@ -26,12 +28,18 @@ from sqlalchemy import (
 from sqlalchemy.exc import SQLAlchemyError
 
 from pos_gateway.database.engine import changing
-from pos_gateway.database.schema import audit, bulk_items, bulk_runs, events, orders, pipeline
+from pos_gateway.database.schema import (
+    audit,
+    bulk_items,
+    bulk_runs,
+    callbacks,
+    events,
+    orders,
+    pipeline,
+    submissions,
+)
 from pos_gateway.domain.errors import LedgerUnavailable
-from pos_gateway.ledger.callbacks import prune_callbacks
-from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.states import FINAL, State
-from pos_gateway.ledger.submissions import prune_submissions
 
 #: Rows per transaction: the longest wait of workers.
 BATCH = 500
@@ -148,6 +156,19 @@ def _prune_rows(engine: Engine, before: float, batch: int) -> Iterator[tuple[int
         raise LedgerUnavailable(f"the table {orders.name}: {error}") from error
 
 
+def prune_submissions(engine: Engine, before: float, batch: int) -> Iterator[int]:
+    """Remove submissions older than ``before`` (Unix time); as ``remove_old``."""
+    key, at = (submissions.c.merchant_id, submissions.c.order_id), submissions.c.submitted_at
+    return remove_old(engine, submissions, key, at < before, at, batch)
+
+
+def prune_callbacks(engine: Engine, before: float, batch: int) -> Iterator[int]:
+    """Remove callbacks received before a Unix time; as ``remove_old``."""
+    key = (callbacks.c.adapter, callbacks.c.merchant_id, callbacks.c.event_id)
+    at = callbacks.c.received_at
+    return remove_old(engine, callbacks, key, at < before, at, batch)
+
+
 def _prune_audit(engine: Engine, before: float, batch: int) -> Iterator[int]:
     """Remove programs' lines, up to a line per order or page; operators' lines stay."""
     what = audit.c.what
@@ -167,6 +188,34 @@ def _prune_runs(engine: Engine, before: float, batch: int) -> Iterator[int]:
     yield from remove_old(
         engine, bulk_runs, (bulk_runs.c.id,), and_(old, is_empty), bulk_runs.c.id, batch
     )
+
+
+def remove_old(
+    engine: Engine,
+    table: Table,
+    key: Sequence[Column[Any]],
+    old: ColumnElement[bool],
+    oldest_first: Column[Any],
+    batch: int,
+) -> Iterator[int]:
+    """Remove old rows, ``batch`` at a time, except locked rows; yields the number of each batch.
+
+    Raises:
+        LedgerUnavailable: the database is away.
+    """
+    try:
+        while True:
+            with changing(engine) as connection:
+                query = select(*key).where(old).order_by(oldest_first).limit(batch)
+                free = query.with_for_update(skip_locked=True)
+                rows = [tuple(row) for row in connection.execute(free)]
+                if rows:
+                    connection.execute(delete(table).where(tuple_(*key).in_(rows), old))
+            if not rows:
+                return
+            yield len(rows)
+    except SQLAlchemyError as error:
+        raise LedgerUnavailable(f"the table {table.name}: {error}") from error
 
 
 def _ended_before(engine: Engine, before: float, batch: int) -> Iterator[Sequence[Any]]:

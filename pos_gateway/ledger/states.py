@@ -6,14 +6,14 @@ from typing import NamedTuple, TypeAlias
 
 from pos_gateway.domain.outcome import Kind, Outcome, Reason
 from pos_gateway.domain.trace_context import TraceContext
-from pos_gateway.ledger.settling import Settling
-from pos_gateway.ledger.step_mark import StepMark
 
 #: Seconds after ``deliver_by`` for which workers look up an order that the POS may have, or may
 #: have cancelled; later the order is for an operator.
 RESOLVE_FOR = 3600.0
+#: Reason code of an order whose POS has refused to undo the step: an operator decides.
+NOT_UNDONE = "not_undone"
 #: Reasons of orders in doubt that workers do not look up; ``other``: combined with another order, or removed.
-ONLY_A_PERSON = ("blind", "moved", "not_undone", "other", "facts", "poison")
+ONLY_A_PERSON = ("blind", "moved", NOT_UNDONE, "other", "facts", "poison")
 
 
 def is_given_up(code: str | None, deliver_by: float | None, now: float) -> bool:
@@ -79,6 +79,72 @@ class Key:
     merchant_id: str
     order_id: str
     action: Action = Action.SUBMIT
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The row's columns. A plain text: an enumeration takes two calls when written as JSON."""
+        return {
+            "merchant_id": self.merchant_id,
+            "order_id": self.order_id,
+            "action": str(self.action),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """The moment since which a POS has had time to create an order in doubt.
+
+    The row's ``settling``: written by ``str``, read by ``parse``. The moment is on a worker's clock.
+    Each worker writes its clock with every beat of its lease, and any worker can tell how far the
+    clock has advanced since: no two machines' clocks are compared.
+    """
+
+    #: A lease of the worker whose clock counts.
+    lease_id: str
+    #: The reading of this clock.
+    since: float
+    #: The ``doubt_since`` of the same row. An earlier release changes the column alone, which
+    #: invalidates the moment.
+    doubt_since: float
+
+    def __str__(self) -> str:
+        return f"{self.lease_id} {self.since!r} {self.doubt_since!r}"
+
+    @classmethod
+    def parse(cls, text: str | None, doubt_since: float | None) -> "Settling | None":
+        """Parse the column; None for a moment of another ``doubt_since``."""
+        if text is None or doubt_since is None:
+            return None
+        lease_id, since, of_doubt = text.split()
+        found = cls(lease_id, float(since), float(of_doubt))
+        return found if found.doubt_since == doubt_since else None
+
+
+@dataclass(frozen=True, slots=True)
+class StepMark:
+    """An order's step at the POS, in the row's ``step``: written by ``str``, read by ``parse``."""
+
+    #: The row's ``reopened`` at the time. An earlier release reopens an order without changing the
+    #: column, which invalidates the mark.
+    reopened: int
+    #: The step's name in the adapter.
+    name: str
+    #: The step is being undone.
+    is_undo: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.reopened} {'-' if self.is_undo else ''}{self.name}"
+
+    @classmethod
+    def parse(cls, text: str | None, reopened: int) -> "StepMark | None":
+        """Parse the column; None if the order was reopened since, or for an unknown text.
+
+        Words of a later release are ignored.
+        """
+        match (text or "").split():
+            case [number, name, *_] if number == str(reopened):
+                return cls(reopened, name.removeprefix("-"), name.startswith("-"))
+        return None
 
 
 #: Deaths after which an order is suspected of killing workers.

@@ -5,7 +5,7 @@ comparison, and no order. The order's content is in the broker, and then in the 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from hashlib import sha256
@@ -18,7 +18,6 @@ from pos_gateway.database.schema import submissions
 from pos_gateway.domain.errors import InvalidOrder
 from pos_gateway.domain.order import RARE, Order
 from pos_gateway.domain.record import Record
-from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.ledger.writer import Writer
@@ -177,24 +176,14 @@ class Submissions:
         found: list[Found] = self._writer.write(lambda cursor: self._find(cursor, rows))
         if not found and len(rows) == len(orders):
             return [_NEW] * len(orders)
-        return self._compared(orders, firsts, {each[0]: each for each in found})
-
-    def _compared(
-        self,
-        orders: Sequence[Submitting],
-        firsts: Mapping[tuple[str, str], Submitting],
-        found: Mapping[int, "Found"],
-    ) -> list[Known]:
-        by_key = {key: found.get(number) for number, key in enumerate(firsts)}
+        by_number = {each[0]: each for each in found}
+        by_key = {key: by_number.get(number) for number, key in enumerate(firsts)}
         seen: set[tuple[str, str]] = set()
         answers = []
         for order in orders:
             key = (order.merchant_id, order.order_id)
-            before = self._before(Key(*key), by_key[key], order.deliver_by)
-            if before is None and key in seen and not firsts[key].is_late:
-                before = firsts[key].digest, None
+            answers.append(self._known(order, by_key[key], firsts[key] if key in seen else None))
             seen.add(key)
-            answers.append(_known(order, before))
         return answers
 
     def forget(self, orders: Sequence[Submitting]) -> None:
@@ -210,16 +199,25 @@ class Submissions:
         """Close the connection. Idempotent."""
         self._writer.close()
 
-    def _before(
-        self, key: Key, found: "Found | None", deliver_by: datetime
-    ) -> tuple[str | None, str | None] | None:
-        """The earlier digest, if known, and state; None: the order is new."""
-        if found is None:
-            return None
-        _, stored, state, payload = found
-        if stored is None and payload is not None:
-            stored = self._digest_of(key, payload, deliver_by)
-        return stored, state
+    def _known(self, order: Submitting, found: "Found | None", first: Submitting | None) -> Known:
+        """The earlier submission of an order.
+
+        Args:
+            order: the order.
+            found: in the database.
+            first: the first order with this key in the same call, if there is an earlier one.
+        """
+        if found is not None:
+            _, stored, state, payload = found
+            if stored is None and payload is not None:
+                key = Key(order.merchant_id, order.order_id)
+                stored = self._digest_of(key, payload, order.deliver_by)
+        elif first is not None and not first.is_late:
+            stored, state = first.digest, None
+        else:
+            return _NEW
+        is_different = stored is not None and stored != order.digest
+        return Known(True, is_different, None if state is None else State(state))
 
     def _digest_of(self, key: Key, payload: str, deliver_by: datetime) -> str | None:
         """The digest of an order that came by AMQP; None if unreadable here.
@@ -233,14 +231,6 @@ class Submissions:
             return None
 
 
-def _known(order: Submitting, before: tuple[str | None, str | None] | None) -> Known:
-    if before is None:
-        return _NEW
-    stored, state = before
-    is_different = stored is not None and stored != order.digest
-    return Known(True, is_different, None if state is None else State(state))
-
-
 def submitted_at(engine: Engine, key: Key) -> float | None:
     """Time of an order's submission by HTTP (Unix time); None: another way, or long ago."""
     query = select(submissions.c.submitted_at).where(
@@ -249,16 +239,6 @@ def submitted_at(engine: Engine, key: Key) -> float | None:
     with engine.connect() as connection:
         found: float | None = connection.scalar(query)
     return found
-
-
-def prune_submissions(engine: Engine, before: float, batch: int) -> Iterator[int]:
-    """Remove rows older than ``before`` (Unix time), ``batch`` at a time; yields their numbers.
-
-    Raises:
-        LedgerUnavailable: the database is away.
-    """
-    key, at = (submissions.c.merchant_id, submissions.c.order_id), submissions.c.submitted_at
-    return remove_old(engine, submissions, key, at < before, at, batch)
 
 
 #: A known order: number, digest if it came by HTTP, state, and payload if it came by AMQP.

@@ -25,8 +25,7 @@ from pos_gateway.events.event import dehydrated
 from pos_gateway.events.hydration import Hydration
 from pos_gateway.events.outbox import Row
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Key
-from pos_gateway.ledger.step_mark import NOT_UNDONE
+from pos_gateway.ledger.states import NOT_UNDONE, Key
 from pos_gateway.routing.splits import message_of
 from pos_gateway.runtime.vault import Vault
 from pos_gateway.settings import Settings

@@ -311,7 +311,7 @@ FAULTS = [
     ),
     Fault(
         "a table that cannot be pruned is named",
-        "ledger/old_rows",
+        "ledger/pruning",
         'f"the table {table.name}: {error}"',
         "str(error)",
         "relay::is_named_in_each_pass",

@@ -22,8 +22,8 @@ from pos_gateway.events.outbox import Outbox
 from pos_gateway.events.relay import EventRelay
 from pos_gateway.ledger import pruning
 from pos_gateway.ledger.ledger import Ledger
-from pos_gateway.ledger.old_rows import remove_old
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.pruning import remove_old
 from pos_gateway.runtime.clock import SystemClock
 from pos_gateway.runtime.vault import Vault
 from testkit.servers.rabbitmq import RabbitMQ

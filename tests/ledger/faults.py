@@ -515,7 +515,7 @@ FAULTS = [
     ),
     Fault(
         "the time that a POS has had is of the doubt in the row",
-        "ledger/settling",
+        "ledger/states",
         "return found if found.doubt_since == doubt_since else None",
         "return found",
         "claims::that_an_earlier_release_wrote",

@@ -16,8 +16,7 @@ from pos_gateway.events.outbox import Outbox, Row
 from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Claim, State
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.states import Claim, State, StepMark
 from pos_gateway.runtime.vault import Vault
 from tests.ledger.lab import KEY, Rows, Worker, an_entry, claimed, without_event
 from tests.ledger.test_callbacks import HERE, of

@@ -18,8 +18,9 @@ from pos_gateway.domain.outcome import Kind, Lifecycle, Reason
 from pos_gateway.events.event import dehydrated
 from pos_gateway.ledger import callbacks as module
 from pos_gateway.ledger.callback_rules import CallbackResult, Received
-from pos_gateway.ledger.callbacks import CallbackLedger, prune_callbacks
+from pos_gateway.ledger.callbacks import CallbackLedger
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.pruning import prune_callbacks
 from pos_gateway.ledger.states import Action, Ended, Key, State
 from pos_gateway.runtime.vault import Vault, new_key
 from tests.ledger.lab import DAY, KEY, Clock, Rows, Worker, an_entry, claimed, without_event

@@ -15,8 +15,7 @@ from pos_gateway.ledger.order_admin import OrderAdmin
 from pos_gateway.ledger.payloads import Payloads
 from pos_gateway.ledger.pruning import prune_orders
 from pos_gateway.ledger.resealing import count_stale, reseal
-from pos_gateway.ledger.states import Action, Entry, Key, State
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.states import Action, Entry, Key, State, StepMark
 from pos_gateway.runtime.vault import Vault, new_key
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 from tests.ledger.test_callbacks import HERE, of

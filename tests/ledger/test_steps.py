@@ -11,8 +11,7 @@ from pos_gateway.domain.outcome import Kind
 from pos_gateway.ledger import commits
 from pos_gateway.ledger.lease import LEASE
 from pos_gateway.ledger.payloads import Payloads
-from pos_gateway.ledger.states import Action, Claim, State
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.states import Action, Claim, State, StepMark
 from pos_gateway.runtime.vault import Vault, new_key
 from tests.ledger.lab import DAY, KEY, Rows, Worker, an_entry, claimed, without_event
 from tests.ledger.test_failover import Standby, Standbys

@@ -18,13 +18,13 @@ from pos_gateway.domain.errors import LedgerUnavailable
 from pos_gateway.domain.order import Order
 from pos_gateway.ledger import submissions as module
 from pos_gateway.ledger.payloads import Payloads
+from pos_gateway.ledger.pruning import prune_submissions
 from pos_gateway.ledger.states import Key, State
 from pos_gateway.ledger.submissions import (
     Known,
     Submissions,
     Submitting,
     digest,
-    prune_submissions,
 )
 from pos_gateway.runtime.vault import Vault, new_key
 from testkit.patience import PATIENCE

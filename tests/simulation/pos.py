@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pos_gateway.adapters.protocol import Adapter, Guarantee
 from pos_gateway.ledger.lease import LEASE
-from pos_gateway.ledger.step_mark import StepMark
+from pos_gateway.ledger.states import StepMark
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from pos_gateway.transport.exchange import Reply, Request
 from tests.simulation.database import Database
