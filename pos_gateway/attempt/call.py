@@ -161,18 +161,6 @@ class Caller:
             attempt.ended = found
         return found
 
-    def record(
-        self, attempt: Attempt[Any], endpoint: str | None, *, step: Any, **options: Any
-    ) -> bool:
-        """Commit SENDING, as ``Ledger.sending`` does; False: nothing may be sent."""
-        sending = self.ledger.sending(attempt.claims[0], endpoint, step=step, **options)
-        if sending is None:
-            return False
-        attempt.claims[0] = sending
-        if step is not None:  # of this step no byte has left
-            attempt.sent = False
-        return sending.sending
-
     def call(
         self, merchant: Merchant, attempt: Attempt[Any], converse: Converse, *, left: float = inf
     ) -> Outcome:

@@ -37,7 +37,7 @@ from pos_gateway.runtime import failpoints
 from pos_gateway.transport.errors import NotSent, NoValidReply, TransportError
 from pos_gateway.transport.exchange import Reply, Request, Send
 
-#: Of a step that no earlier attempt has tried.
+#: Of a step no earlier attempt has tried.
 _UNTRIED = AttemptHistory()
 
 
@@ -158,7 +158,7 @@ class Walk:
             if attempt.changed:
                 raise NoValidReply(error.code, error) from error
             raise
-        # A first step that fails in doubt is in doubt; a later one's failure undoes the steps before.
+        # A first step that fails in doubt is in doubt; a later step's failure undoes the steps before.
         is_first = step is self._steps[0]
         ends = (Kind.REJECTED,) if is_first else (Kind.REJECTED, Kind.FAILED)
         is_refused = outcome.kind in ends and not outcome.not_found
@@ -414,14 +414,19 @@ class Walk:
             return None
         where = None if because is _BY_REQUEST else endpoint(self._merchant, self._adapter)
         try:
-            if self._caller.record(
-                attempt, where, step=mark, progress=progress, external_id=self._known_as
-            ):
-                return None
+            sending = self._caller.ledger.sending(
+                claim, where, step=mark, progress=progress, external_id=self._known_as
+            )
         except LedgerUnavailable as error:
             if mark is None or not attempt.sent:
                 raise
             return Outcome(Kind.IN_DOUBT, Reason.of("database", error))
+        if sending is not None:
+            attempt.claims[0] = sending
+            if mark is not None:  # of this step no byte has left
+                attempt.sent = False
+            if sending.sending:
+                return None
         if attempt.claims[0].history.cancelling:
             return _CANCELLING
         in_doubt = mark is not None and attempt.sent
