@@ -170,8 +170,6 @@ class CallbackGroup:
     events: list[dict[str, Any]] = field(default_factory=list)
     audit: list[dict[str, Any]] = field(default_factory=list)
     received: list[dict[str, Any]] = field(default_factory=list)
-    #: Identities of stored callbacks that came again.
-    again: set[tuple[str, str, str]] = field(default_factory=set)
 
     def apply(
         self, received: Received, order: Standing | None, request: Standing | None
@@ -226,13 +224,6 @@ class CallbackGroup:
         if received.waiting_since is not None:
             self._put(received, CallbackResult.UNKNOWN)
         return Applied(CallbackResult.UNKNOWN)
-
-    def duplicates(self) -> list[dict[str, Any]]:
-        """The rows of repeated callbacks without another row in this transaction."""
-        written = {
-            (each["adapter"], each["merchant_id"], each["event_id"]) for each in self.received
-        }
-        return [self._row(each, CallbackResult.DUPLICATE) for each in self.again - written]
 
     def _put(self, received: Received, result: CallbackResult, **waiting: Any) -> None:
         if not received.is_polled:

@@ -8,7 +8,7 @@ from typing import Any
 from pos_gateway.database.schema import LAST_EVENT
 from pos_gateway.domain.errors import OrderChanged
 from pos_gateway.domain.outcome import Lifecycle
-from pos_gateway.ledger.callback_rules import CallbackGroup, CallbackResult, Standing
+from pos_gateway.ledger.callback_rules import CallbackGroup, Standing
 from pos_gateway.ledger.event_ids import with_another_id
 from pos_gateway.ledger.states import Action, Key, State, StepMark
 
@@ -111,18 +111,16 @@ _NOTE = """
 insert into audit (at, operator, what, merchant_id, order_id, details)
 select {now}, {operator}, {what}, {merchant_id}, {order_id}, {details} {from_rows} order by {n}"""
 
-# PostgreSQL locks a row here even without an update. A lock is a write: the commit, and with the commit
-# the answer "duplicate", waits for a standby that may lack the row.
-_PUT = f"""
+_PUT = """
 insert into callbacks (adapter, merchant_id, event_id, received_at, result, waiting, shop,
                        external_id, again_at)
-select {{adapter}}, {{merchant_id}}, {{event_id}}, {{now}}, {{result}}, {{waiting}}, {{shop}},
-       {{external_id}}, {{again_at}}
-{{from_rows}} where true
+select {adapter}, {merchant_id}, {event_id}, {now}, {result}, {waiting}, {shop},
+       {external_id}, {again_at}
+{from_rows} where true
 on conflict (adapter, merchant_id, event_id) do update
 set result = excluded.result, waiting = excluded.waiting, shop = excluded.shop,
     external_id = excluded.external_id, again_at = excluded.again_at
-where callbacks.again_at is not null and excluded.result <> '{CallbackResult.DUPLICATE}'"""
+where callbacks.again_at is not null"""
 
 
 _NOTHING = dict.fromkeys(_VALUES)
@@ -204,6 +202,8 @@ class CallbackStatements:
         Returns callbacks that another session has locked; and the others, with whether each waits.
         """
         there = self._seen(cursor, ids)
+        # A lock is a write: the commit, and with the commit the answer "duplicate", waits for a
+        # standby that may lack the row.
         locked = self._seen(cursor, there, self._locking.format("callbacks"))
         return there.keys() - locked.keys(), locked
 
@@ -230,8 +230,8 @@ class CallbackStatements:
         self._run(cursor, _EVENT, self._events(cursor, group.events))
         self._run(cursor, _NOTE, group.audit)
         # In one order, so that two servers with the same callbacks never deadlock.
-        rows = group.received + group.duplicates()
-        self._run(cursor, _PUT, sorted(rows, key=itemgetter("adapter", "merchant_id", "event_id")))
+        put_order = itemgetter("adapter", "merchant_id", "event_id")
+        self._run(cursor, _PUT, sorted(group.received, key=put_order))
         if not self._is_sqlite:
             cursor.execute("commit")
 

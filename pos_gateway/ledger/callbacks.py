@@ -157,7 +157,6 @@ class CallbackLedger:
         }
         ids = sorted({each.identity for each in present.values() if not each.is_polled})
         being_written, seen = self._say.lock_seen(cursor, ids)
-        stored = set(seen)
         now, count = self._now(cursor.execute), partial(self._say.waiting, cursor)
         group = CallbackGroup(self._payloads, self._dehydrate, now, count)
         done = {}
@@ -167,8 +166,6 @@ class CallbackLedger:
             is_waiting = seen.get(each.identity)
             if is_waiting is not None and not (is_waiting and each.waiting_since is not None):
                 done[place] = Applied(CallbackResult.DUPLICATE)
-                if each.identity in stored:
-                    group.again.add(each.identity)
                 continue
             seen[each.identity] = False
             if place in keys:

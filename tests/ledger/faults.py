@@ -1072,8 +1072,8 @@ FAULTS = [
     Fault(
         "a duplicate is a write",
         "ledger/callback_statements",
-        "rows = group.received + group.duplicates()",
-        "rows = group.received",
+        'self._seen(cursor, there, self._locking.format("callbacks"))',
+        "self._seen(cursor, there)",
         "synchronous_standby::is_no_duplicate",
     ),
     Fault(
