@@ -442,6 +442,8 @@ def test_a_pos_that_was_asked_to_cancel_is_not_stored_as_a_callback_that_waits(r
     assert rig.recorded() == []
     rig.round()
     assert rig.recorded() == [("m", "o1", BY_POS)]
+    with rig.engine.connect() as connection:
+        assert not connection.execute(select(callbacks)).all()
 
 
 def test_a_cancellation_is_asked_for_again_while_a_cancel_request_may_be_at_work(rig: Rig) -> None:
