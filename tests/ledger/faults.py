@@ -74,8 +74,8 @@ FAULTS = [
     Fault(
         "a batch waits for no order that it claims again",
         "ledger/statements",
-        " for update of orders skip locked",
-        "",
+        "from fresh) for update of orders skip locked",
+        "from fresh)",
         "reclaims::no_batch_waits_for_an_order",
     ),
     Fault(
@@ -426,7 +426,7 @@ FAULTS = [
         "attempts that an earlier key seals are counted",
         "ledger/resealing",
         "_has_stale_attempts(payloads), facts)",
-        "_is_stale(orders, payloads)",
+        "facts)",
         "attempts::rotation",
     ),
     Fault(
@@ -1115,8 +1115,8 @@ FAULTS = [
     Fault(
         "a callback waits for the id of a reopened order",
         "ledger/callback_rules",
-        "            return CallbackResult.WAITING\n",
-        "            return CallbackResult.EARLIER\n",
+        "return CallbackResult.EARLIER if is_left else CallbackResult.WAITING",
+        "return CallbackResult.EARLIER",
         "callbacks_waiting::present_generation",
     ),
     Fault(
