@@ -121,7 +121,7 @@ class WaitBudget(Generic[Ticket]):
             room=self._room(lane, slots if lacks_cpu else _limit(lane), left, look_ups=look_ups),
             parked=self._parked.of(lane.merchant_id),
             bundles=self._parked.bundles / limits.cores,
-            lacks_cpu=lacks_cpu and self._cpu.is_used_up,
+            lacks_cpu=lacks_cpu and self._cpu.is_scarce and self._cpu.is_used_up,
             shortest=limits.park_delay_min,
             longest=limits.park_delay_max,
         )

@@ -83,7 +83,7 @@ class WorkerReport:
     consumers: int | None = None
     #: Merchants in trouble, of which ``troubles`` has the worst.
     in_trouble: int = 0
-    #: It has no CPU left, so that orders of merchants that do not keep up wait for that; and its cores.
+    #: It has no CPU left, so that orders of merchants not known to keep up wait for that; and its cores.
     lacks_cpu: bool = False
     cores: float = 1.0
     troubles: Sequence[Trouble] = ()

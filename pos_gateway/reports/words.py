@@ -180,7 +180,7 @@ def without_cpu(fleet: Fleet, minute: Counters) -> str:
     cores = "1 core" if least == 1 else f"{least:g} cores"
     return (
         f"{len(short)} of {fleet.watching} {workers} {have} no CPU left (of {cores}), with {minute['taken'] / 60:.0f} "
-        "orders a second in all: orders of merchants that keep up go first, and the others' wait"
+        "orders a second in all: orders of merchants known to keep up go first, and the others' wait"
     )
 
 

@@ -122,7 +122,7 @@ slots = Gauge(
 )
 cpu_is_scarce = Gauge(
     "pos_gateway_cpu_scarce",
-    "1 while this worker has no CPU left: orders of merchants that keep up go first, and the others' wait.",
+    "1 while this worker has no CPU left: orders of merchants known to keep up go first, and the others' wait.",
 )
 waiting = Gauge(
     "pos_gateway_waiting",

@@ -1270,6 +1270,13 @@ FAULTS = [
         "cpu::used_up",
     ),
     _fault(
+        "bundles are looked at less often beside merchants that keep up alone",
+        "room",
+        "lacks_cpu=lacks_cpu and self._cpu.is_scarce and self._cpu.is_used_up",
+        "lacks_cpu=lacks_cpu and self._cpu.is_used_up",
+        "cpu::no_cpu_is_left_and_no",
+    ),
+    _fault(
         "of quick merchants that yield, the one with the least work starts first",
         "scheduler",
         "if lane.yields and not lane.is_paced and lane.breaker.is_closed:",

@@ -602,6 +602,18 @@ def test_what_yields_to_the_reader_returns_as_fast_as_it_starts() -> None:
     assert stage.admission.park_delay("slow", stage.now) == 1.0  # it may be over by then
 
 
+def test_what_yields_to_the_reader_returns_soon_though_no_cpu_is_left_and_no_merchant_keeps_up() -> (
+    None
+):
+    """Nothing is gained by a look at the bundles less often: the CPU would be idle at the end."""
+    stage = a_reader_behind()
+    reads(stage.admission, 30.0)
+    assert stage.admission.cpu.is_used_up
+    stage.offer("slow")
+    stage.admission.parked_count.add("slow", 400, stage.now + 100)
+    assert stage.admission.park_delay("slow", stage.now) == 1.0
+
+
 def test_what_yields_to_the_reader_is_parked_together() -> None:
     stage = a_reader_behind(starts=0)
     stage.know("quick")
