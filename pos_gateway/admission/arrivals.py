@@ -19,30 +19,30 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._of: Counter[str] = Counter()
-        self._total = self._squares = 0
+        #: All orders, and the sum of the squares of the merchants' orders.
+        self.total = self._squares = 0
 
     def add(self, merchant_id: str) -> None:
         """A merchant's order has been read."""
         before = self._of[merchant_id]
         self._of[merchant_id] = before + 1
-        self._total += 1
+        self.total += 1
         self._squares += 2 * before + 1
-        if self._squares > MOST * self._total:
+        if self._squares > MOST * self.total:
             self._halve()
 
     def forget(self) -> None:
         """Count anew."""
-        if self._total:
-            self._of.clear()
-            self._total = self._squares = 0
+        self._of.clear()
+        self.total = self._squares = 0
 
     def are_few(self, merchant_id: str) -> bool | None:
         """Whether the merchant has far fewer orders than the average; None: too few are counted."""
-        if self._squares <= ENOUGH * self._total:
+        if self._squares <= ENOUGH * self.total:
             return None
-        return FEW * self._of[merchant_id] * self._total < self._squares
+        return FEW * self._of[merchant_id] * self.total < self._squares
 
     def _halve(self) -> None:
         self._of = Counter({key: number // 2 for key, number in self._of.items() if number > 1})
-        self._total = sum(self._of.values())
+        self.total = sum(self._of.values())
         self._squares = sum(number * number for number in self._of.values())

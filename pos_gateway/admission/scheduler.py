@@ -103,7 +103,7 @@ class Scheduler(Generic[Ticket]):
         """An order of the merchant has been read."""
         if self._cpu.is_behind:
             self._arrivals.add(lane.merchant_id)
-        else:
+        elif self._arrivals.total:
             self._arrivals.forget()
 
     def judge(self, lane: Lane[Ticket], now: float) -> float:

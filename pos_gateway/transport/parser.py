@@ -113,7 +113,8 @@ def read_reply(first: bytes, receive: Receive, method: str, expects: int) -> tup
         is_kept = is_kept and not left
     else:
         body, is_kept = _to_the_end(data[at:], receive, expects), False
-    return Reply(status, headers, body), _kept(headers.get("keep-alive", "")) if is_kept else 0.0
+    seconds = _kept(headers["keep-alive"]) if "keep-alive" in headers else IDLE
+    return Reply(status, headers, body), seconds if is_kept else 0.0
 
 
 def _slowly(first: bytes, receive: Receive) -> tuple[re.Match[bytes], str, bytearray]:

@@ -1223,15 +1223,15 @@ FAULTS = [
     _fault(
         "few orders of all say nothing",
         "arrivals",
-        "self._squares <= ENOUGH * self._total",
-        "not self._total",
+        "self._squares <= ENOUGH * self.total",
+        "not self.total",
         "cpu::few_orders_beside_a_flood",
     ),
     _fault(
         "merchants with an order each do not change the average",
         "arrivals",
-        "FEW * self._of[merchant_id] * self._total < self._squares",
-        "FEW * self._of[merchant_id] * len(self._of) < self._total",
+        "FEW * self._of[merchant_id] * self.total < self._squares",
+        "FEW * self._of[merchant_id] * len(self._of) < self.total",
         "cpu::few_orders_beside_a_flood",
     ),
     _fault(
@@ -1244,7 +1244,7 @@ FAULTS = [
     _fault(
         "counts are halved",
         "arrivals",
-        "        if self._squares > MOST * self._total:",
+        "        if self._squares > MOST * self.total:",
         "        if False:",
         "cpu::had_many_orders_once",
     ),
