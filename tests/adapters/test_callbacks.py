@@ -437,6 +437,12 @@ def test_a_toast_order_that_is_paid_is_not_completed_by_that() -> None:
     assert toast_meaning("NEW", closedDate=WHEN, paidDate=WHEN) is Kind.ACCEPTED
 
 
+def test_the_items_of_a_deleted_check_say_nothing_of_a_toast_order() -> None:
+    ready, new = ({"selections": [{"fulfillmentStatus": each}]} for each in ("READY", "NEW"))
+    assert toast_meaning(checks=[ready, new]) is Lifecycle.PREPARING
+    assert toast_meaning(checks=[ready, {**new, "deleted": True}]) is Lifecycle.READY
+
+
 def test_odd_items_of_a_toast_order_say_nothing() -> None:
     for checks in (None, {}, ["x"], [{"selections": "x"}], [{"selections": ["x", {}]}]):
         assert toast_meaning(checks=checks) is Kind.ACCEPTED
@@ -466,6 +472,9 @@ def a_collector() -> Merchant:
         pytest.param(paid(17.0, status="OPEN"), False, id="not taken"),
         pytest.param(paid(17.0, voidInfo={"voidDate": WHEN}), False, id="voided"),
         pytest.param([*paid(17.0), *paid(17.0, total=12.0)], False, id="one of two checks"),
+        pytest.param(
+            [*paid(17.0), {**paid(status="OPEN")[0], "deleted": True}], True, id="deleted"
+        ),
     ],
 )
 @pytest.mark.parametrize("status", [None, "IN_PREPARATION", "READY_FOR_PICKUP", "CLOSED"])

@@ -387,13 +387,14 @@ def test_an_order_combined_with_another_is_made_and_not_told_as_cancelled() -> N
     assert at.cancel(ordered()).kind is Kind.CANCELLED
 
 
-def test_a_deleted_check_adds_nothing_to_an_orders_total() -> None:
+def test_a_deleted_check_adds_nothing_to_an_order_and_owes_nothing() -> None:
     """Of two checks of an order that staff combine, Toast deletes one."""
     place = Place()
     at = At(place)
     at.submit(ordered())
     [check] = place.toast.orders[0].content["checks"]
-    place.toast.orders[0].content["checks"].append({**check, "deleted": True})
+    unpaid = {**check, "deleted": True, "paymentStatus": "OPEN", "payments": []}
+    place.toast.orders[0].content["checks"].append(unpaid)
     found = TOAST.look_up(ordered(), MERCHANT, at.send)
     assert found is not None
     assert (found.kind, found.reason) == (Kind.ACCEPTED, None)

@@ -553,8 +553,8 @@ def test_orders_before_messages_lay_unread_are_not_compared() -> None:
     assert not stage.admission.cpu.is_scarce
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_beside_one_with_few_orders_a_flood_does_not_keep_up(is_there: bool) -> None:
+@pytest.mark.parametrize(("is_there", "ago"), [(True, 0.0), (True, BEHIND_FOR), (False, 0.0)])
+def test_beside_one_with_few_orders_a_flood_does_not_keep_up(is_there: bool, ago: float) -> None:
     """Its merchants kept up before messages lay unread; and where all have as many, they still do."""
     stage = Stage(limit=10, slots=200)
     for merchant in ("flood", "other"):
@@ -567,8 +567,10 @@ def test_beside_one_with_few_orders_a_flood_does_not_keep_up(is_there: bool) -> 
     if is_there:
         comes(stage, "few", 1)
         stage.offer("few")
+    stage.admission.drop_waiting()
+    stage.now += ago
     reads(stage.admission, 0.0)
-    assert (AdmissionVerdict.WAIT in stage.offers("flood", 2)) is is_there
+    assert (AdmissionVerdict.WAIT in stage.offers("flood", 2)) is (is_there and not ago)
 
 
 def test_a_merchant_that_had_many_orders_once_has_few_after_as_many_of_others() -> None:
