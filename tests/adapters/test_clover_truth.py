@@ -19,7 +19,7 @@ from pos_gateway.transport.guard import Guard
 from testkit.patience import PATIENCE
 from testkit.vendors.server import VendorServer
 from tests.adapters.clover_shop import Shop
-from tests.adapters.vendors import CLOVER, order_of
+from tests.adapters.vendors import ADDRESS, CLOVER, order_of
 
 Body = dict[str, Any]
 #: Catalog: our sku to Clover's id.
@@ -569,13 +569,6 @@ def test_inventory_modifiers_reach_the_ticket_at_our_prices(shop: Shop) -> None:
     assert (shop.fact["total"], line["modifiers"]) == (990, ["2 x cheese"])
 
 
-ADDRESS = {
-    "line1": "1 Main St",
-    "city": "Boston",
-    "region": "MA",
-    "postal_code": "02215",
-    "country": "US",
-}
 COURIER = {"name": "Bo's Bikes", "phone": "+12125550199", "reference": "C-7"}
 LATER = (datetime.now(UTC) + timedelta(days=2)).replace(microsecond=0)
 

@@ -13,15 +13,8 @@ from pos_gateway.domain.merchant import Merchant
 from pos_gateway.domain.order import Order
 from pos_gateway.domain.outcome import Kind
 from tests.adapters.scripted import Scripted
-from tests.adapters.vendors import TOAST, body, guid, order_of, sku_of
+from tests.adapters.vendors import ADDRESS, TOAST, body, guid, order_of, sku_of
 
-ADDRESS = {
-    "line1": "1 Main St",
-    "city": "Boston",
-    "region": "MA",
-    "postal_code": "02215",
-    "country": "US",
-}
 DELIVERED = {"order_type": "delivery", "delivery": {"address": ADDRESS}}
 BURGER = {"sku": sku_of("burger"), "name": "Burger", "quantity": 2, "unit_price": 850}
 

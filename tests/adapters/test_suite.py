@@ -1,5 +1,6 @@
 """The conformance suite finds what an adapter does wrong: faults planted in the skeleton's adapter."""
 
+from datetime import UTC, datetime
 from types import ModuleType
 from typing import Any, NamedTuple
 from unittest import SkipTest
@@ -255,6 +256,13 @@ def found_by(suite: Conformance, part: str) -> str:
     except SkipTest:
         pass
     return ""
+
+
+def test_orders_are_placed_during_their_test() -> None:
+    """A POS refuses orders of hours ago, and a run can take hours."""
+    started = datetime.now(UTC).replace(microsecond=0)
+    order = _Suite().an_order()
+    assert order.placed_at >= started
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)

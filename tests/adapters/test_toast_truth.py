@@ -18,6 +18,7 @@ from pos_gateway.domain.outcome import Kind, Lifecycle, Outcome
 from pos_gateway.transport.errors import NotSent, NoValidReply
 from testkit.vendors.toast.access import Rates
 from testkit.vendors.way import Trouble, VendorSend, Way
+from tests.adapters.vendors import ADDRESS
 from tests.orders import an_order
 from tests.testkit.toast_place import (
     BURGER,
@@ -73,13 +74,6 @@ WHOLE = Merchant.parse(
     }
 )
 ADA = {"name": "Ada Lovelace", "phone": "+1 (555) 010-0199", "email": "ada@example.com"}
-ADDRESS = {
-    "line1": "1 Main St",
-    "city": "Boston",
-    "region": "MA",
-    "postal_code": "02215",
-    "country": "US",
-}
 
 
 def line(kind: str = BURGER, price: int = 850, **fields: Any) -> Body:

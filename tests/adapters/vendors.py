@@ -38,6 +38,13 @@ from tests.orders import an_order
 from tests.planting import ROOT
 
 Body = dict[str, Any]
+ADDRESS = {
+    "line1": "1 Main St",
+    "city": "Boston",
+    "region": "MA",
+    "postal_code": "02215",
+    "country": "US",
+}
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ MERCHANT_ID = "conformance"
 GUEST = {"name": "Quirina Zabel", "phone": "+15550172839"}
 #: Decimal fractions that binary floats do not hold, in minor units, and a large amount.
 PRICES = (1, 29, 57, 1005, 1701, 8_190_239)
-#: When the orders were placed: the same order has the same times in all tests.
-_PLACED_AT = datetime.now(UTC).replace(microsecond=0)
 #: The end of a long text.
 _END = "without sesame"
 
@@ -29,11 +27,12 @@ class Change:
     fields: Mapping[str, Any]
 
 
-def order_of(number: int, item: Mapping[str, Any], **fields: Any) -> Order:
+def order_of(number: int, placed_at: datetime, item: Mapping[str, Any], **fields: Any) -> Order:
     """An order of two of this item.
 
     Args:
         number: makes the order id.
+        placed_at: two hours before its deadline.
         item: the sku, and all differences from a plain burger.
         fields: further fields, or changed fields.
     """
@@ -41,8 +40,8 @@ def order_of(number: int, item: Mapping[str, Any], **fields: Any) -> Order:
     record = {
         "order_id": f"conformance/{number}",
         "merchant_id": MERCHANT_ID,
-        "placed_at": _PLACED_AT.isoformat(),
-        "deliver_by": (_PLACED_AT + timedelta(hours=2)).isoformat(),
+        "placed_at": placed_at.isoformat(),
+        "deliver_by": (placed_at + timedelta(hours=2)).isoformat(),
         "currency": "EUR",
         "items": [burger],
         "total": burger["quantity"] * burger["unit_price"],
@@ -71,8 +70,8 @@ def changes(item: Mapping[str, Any], modifier: Mapping[str, Any]) -> Iterator[Ch
     yield Change(("name",), {"customer": {**GUEST, "name": "Another Guest"}})
     yield Change(("allergies",), {"allergies": ["peanuts"]})
     yield Change(("fulfillment",), {"fulfillment": {"type": "curbside", "bay": "7"}})
-    later = (_PLACED_AT + timedelta(hours=1)).isoformat()
-    yield Change(("scheduled_for",), {"scheduled_for": later})
+    in_an_hour = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    yield Change(("scheduled_for",), {"scheduled_for": in_an_hour.isoformat()})
     address = {
         "line1": "1 Main St",
         "city": "Boston",

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 from unittest import SkipTest
 
@@ -61,6 +63,11 @@ class Stand:
 
     # For the tests
 
+    @cached_property
+    def placed_at(self) -> datetime:
+        """When all orders of one test were placed: during the test, however long the suite runs."""
+        return datetime.now(UTC).replace(microsecond=0)
+
     @property
     def merchant(self) -> Merchant:
         """The merchant."""
@@ -74,7 +81,7 @@ class Stand:
 
     def an_order(self, number: int = 1, **fields: Any) -> Order:
         """An order; the same number is the same order id."""
-        return order_of(number, self.item, **{**self.order, **fields})
+        return order_of(number, self.placed_at, self.item, **{**self.order, **fields})
 
     @property
     def steps(self) -> tuple[Step, ...]:
